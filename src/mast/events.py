@@ -1,0 +1,168 @@
+"""The records a sound becomes on its way: `Recording`, `Chunk`, `Event`, `Reviewed`; each is also its table's schema."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UtcTime = Annotated[datetime, "UTC"]
+LocalTime = Annotated[datetime, "what the recorder's clock showed, no zone"]
+FreeColumns = tuple[tuple[str, str], ...]
+Status = Literal["ok", "suspect", "quarantined"]
+Origin = Literal["expert", "model", "pseudo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One audio file as found: what it is, when and where it was made and how that is known, what is wrong with it.
+
+    `recording_id` is the collection's name, a slash, and `path`, the file's path below the collection's root.
+    `start_utc` is None where the clock's zone is unknown; `start_local` is what the clock showed.
+    """
+
+    recording_id: str
+    collection: str
+    path: str
+    size_bytes: int
+    modified_utc: UtcTime | None
+    status: Status
+    faults: tuple[str, ...] = ()
+    detail: str | None = None
+    container: str | None = None
+    encoding: str | None = None
+    sample_rate_hz: int | None = None
+    channels: int | None = None
+    frames: int | None = None
+    duration_s: float | None = None
+    start_utc: UtcTime | None = None
+    start_local: LocalTime | None = None
+    utc_offset_min: int | None = None
+    start_source: str | None = None
+    zone_source: str | None = None
+    site: str | None = None
+    site_source: str | None = None
+    device: str | None = None
+    device_source: str | None = None
+    gain: str | None = None
+    gain_source: str | None = None
+    comment: str | None = None
+    peak: float | None = None
+    clipped_share: float | None = None
+    content_hash: int | None = None
+    duplicate_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A span of a recording, `start_s` on; only the first `filled_s` seconds hold sound, the rest is padding."""
+
+    recording_id: str
+    index: int
+    start_s: float
+    filled_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One sound as a box; `low_hz` and `high_hz` are None where the source only gives times.
+
+    `columns` are the source's own further columns, kept as text in their order.
+    """
+
+    recording_id: str
+    start_s: float
+    end_s: float
+    low_hz: float | None = None
+    high_hz: float | None = None
+    label: str | None = None
+    score: float | None = None
+    origin: Origin = "expert"
+    annotator: str | None = None
+    columns: FreeColumns = ()
+
+    def __post_init__(self) -> None:
+        """Refuse boxes that are none."""
+        if not (math.isfinite(self.start_s) and math.isfinite(self.end_s) and self.start_s <= self.end_s):
+            raise ValueError(f"an event cannot last from {self.start_s} s to {self.end_s} s")
+        if (self.low_hz is None) != (self.high_hz is None):
+            raise ValueError("an event has both a lower and an upper frequency, or neither")
+        if (
+            self.low_hz is not None
+            and self.high_hz is not None
+            and not 0 <= self.low_hz <= self.high_hz < math.inf
+        ):
+            raise ValueError(f"an event cannot reach from {self.low_hz} Hz to {self.high_hz} Hz")
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A span an annotator looked at completely, whether or not anything was found; None ends with the recording."""
+
+    recording_id: str
+    start_s: float = 0.0
+    end_s: float | None = None
+
+
+@cache
+def arrow_schema(record: type) -> pa.Schema:
+    """Arrow schema of a record class, read off its fields."""
+    import pyarrow as pa
+
+    hints = get_type_hints(record, include_extras=True)
+    return pa.schema([_arrow_field(field.name, hints[field.name]) for field in fields(record)])
+
+
+def to_table(records: Iterable[Any], record: type) -> pa.Table:
+    """Records of one class as an Arrow table."""
+    names = [field.name for field in fields(record)]
+    return rows_to_table([tuple(getattr(item, name) for name in names) for item in records], record)
+
+
+def rows_to_table(rows: Sequence[tuple[Any, ...]], record: type) -> pa.Table:
+    """Rows in the order of a record's fields as an Arrow table."""
+    import pyarrow as pa
+
+    schema = arrow_schema(record)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def from_table(table: pa.Table, record: type[Any]) -> list[Any]:
+    """Records of one class from an Arrow table with at least its columns."""
+    hints = get_type_hints(record, include_extras=True)
+    columns = []
+    for field in fields(record):
+        column = table[field.name].to_pylist()
+        if get_origin(hints[field.name]) is tuple:
+            column = [tuple(item) for item in column]
+        columns.append(column)
+    return [record(*row) for row in zip(*columns, strict=True)]
+
+
+def _arrow_field(name: str, hint: Any) -> pa.Field:
+    import pyarrow as pa
+
+    nullable = get_origin(hint) in (Union, types.UnionType)
+    if nullable:
+        hint = next(item for item in get_args(hint) if item is not type(None))
+    if get_origin(hint) is Literal:
+        hint = str
+    arrow = {
+        str: pa.string(),
+        int: pa.int64(),
+        float: pa.float64(),
+        UtcTime: pa.timestamp("us", tz="UTC"),
+        LocalTime: pa.timestamp("us"),
+        FreeColumns: pa.map_(pa.string(), pa.string()),
+        tuple[str, ...]: pa.list_(pa.string()),
+    }[hint]
+    return pa.field(name, arrow, nullable=nullable)

@@ -1,0 +1,116 @@
+"""The one door to files: a *location* is a local path or `s3://bucket/key`, and everything else is the same."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from mast.errors import StorageError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+READ_AHEAD_BYTES = 1 << 20
+"""One request to an object store fetches this much: far fewer round trips than libsndfile's small reads."""
+
+
+def is_remote(location: str) -> bool:
+    """Whether a location lies on an object store."""
+    return location.startswith("s3://")
+
+
+def join(root: str, path: str) -> str:
+    """Location of `path`, written with slashes, below `root`."""
+    return f"{root.rstrip('/')}/{path}" if is_remote(root) else str(Path(root, *path.split("/")))
+
+
+def remote(location: str) -> tuple[FileSystem, str]:
+    """File system and key of a remote location; endpoint, region and keys come from the usual AWS_ variables.
+
+    The key is taken to the letter: recorders write spaces, and people write `#` and `?`.
+    """
+    key = location.removeprefix("s3://").rstrip("/")
+    if not key.partition("/")[0]:
+        raise StorageError(f"{location}: no bucket. Write it as s3://bucket/prefix.")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return _file_system(endpoint, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")), key
+
+
+@cache
+def _file_system(endpoint: str | None, region: str | None) -> FileSystem:
+    """One client for all of a store."""
+    from pyarrow.fs import S3FileSystem
+
+    return S3FileSystem(endpoint_override=endpoint, region=region)
+
+
+def open_binary(location: str) -> BinaryIO:
+    """Open a location for reading, buffered where each read would be a request; missing files raise OSError."""
+    if not is_remote(location):
+        return Path(location).open("rb")
+    filesystem, key = remote(location)
+    return io.BufferedReader(cast(io.RawIOBase, _Remote(filesystem, key)), READ_AHEAD_BYTES)
+
+
+@contextmanager
+def written_whole(location: str) -> Iterator[BinaryIO]:
+    """Write a file that appears only when complete: readers and a killed run never meet half of it."""
+    if is_remote(location):
+        filesystem, key = remote(location)
+        with tempfile.TemporaryFile() as buffer:
+            yield cast(BinaryIO, buffer)
+            buffer.seek(0)
+            with filesystem.open_output_stream(key) as stream:
+                shutil.copyfileobj(buffer, stream, READ_AHEAD_BYTES)
+        return
+    path = Path(location)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+class _Remote(io.RawIOBase):
+    """A remote object as the raw file that `io.BufferedReader` wants."""
+
+    def __init__(self, filesystem: FileSystem, key: str) -> None:
+        self._file = filesystem.open_input_file(key)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return cast(int, self._file.tell())
+
+    def tell(self) -> int:
+        return cast(int, self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()

@@ -1,0 +1,32 @@
+"""What several tests share: a real S3 server on loopback."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """An S3 server on a free loopback port."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server, monkeypatch):
+    """A fresh bucket, as `s3://name`, with the environment set so that every S3 client finds it."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    name = f"test-{os.urandom(4).hex()}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return f"s3://{name}"
