@@ -1,0 +1,51 @@
+"""How every benchmark writes its result: figures, with the command, the machine, the versions and the date."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def write_result(path: Path, figures: Mapping[str, Any], packages: tuple[str, ...]) -> None:
+    """Write figures as JSON together with how and where they were measured."""
+    result = {
+        **figures,
+        "command": "python " + " ".join([_module(sys.argv[0]), *sys.argv[1:]]),
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+            "system": platform.system(),
+        },
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _module(script: str) -> str:
+    return f"-m benchmarks.{Path(script).stem}"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
