@@ -1,0 +1,198 @@
+"""Any span of any recording as mono float32 at one rate, in memory that does not grow with the recording.
+
+A span is resampled from a piece of the file that starts where input and output samples coincide and reaches a little
+beyond both ends, so that it equals the same span cut from the whole recording: reading never depends on where one began.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, BinaryIO
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from mast.config import Chunking
+from mast.errors import AudioError
+from mast.events import Chunk
+from mast.recordings.riff import HEAD_BYTES, DamagedHeader, WavHeader, read_wav_header
+from mast.storage import is_remote, open_binary
+
+Wave = NDArray[np.float32]
+
+MARGIN_SAMPLES = 1024
+"""Output samples resampled beyond both ends of a span: longer than the reach of soxr's HQ filter."""
+
+BLOCK_S = 40.0
+"""Streaming holds about this much sound at once."""
+
+
+@dataclass(frozen=True)
+class Audio:
+    """An open recording, heard at `sample_rate_hz` and slowed down by `time_expansion`."""
+
+    location: str
+    sample_rate_hz: int
+    ratio: Fraction
+    samples: int
+    _file: Any
+
+    @property
+    def duration_s(self) -> float:
+        """Length as heard, after time expansion."""
+        return self.samples / self.sample_rate_hz
+
+    def read(self, start_s: float, duration_s: float) -> Wave:
+        """The span as mono samples; shorter where the recording ends, empty beyond it."""
+        first = round(start_s * self.sample_rate_hz)
+        return self.read_samples(first, first + round(duration_s * self.sample_rate_hz))
+
+    def read_samples(self, first: int, stop: int) -> Wave:
+        """Samples `first` to `stop`, counted at `sample_rate_hz`, cut to the recording."""
+        first, stop = max(first, 0), min(stop, self.samples)
+        if first >= stop:
+            return np.zeros(0, np.float32)
+        if self.ratio == 1:
+            return self._native(first, stop)
+        step = self.ratio.denominator
+        aligned = max(first - MARGIN_SAMPLES, 0) // step * step
+        frames = self._native(int(aligned * self.ratio), math.ceil((stop + MARGIN_SAMPLES) * self.ratio))
+        heard = soxr.resample(frames, float(self.ratio), 1.0, quality="HQ")[first - aligned : stop - aligned]
+        return np.pad(heard, (0, stop - first - len(heard)))  # soxr may round the very last sample away
+
+    def stream(self) -> Iterator[Wave]:
+        """The whole recording in blocks, one after the other."""
+        block = round(BLOCK_S * self.sample_rate_hz)
+        for first in range(0, self.samples, block):
+            yield self.read_samples(first, first + block)
+
+    def _native(self, first: int, stop: int) -> Wave:
+        """Frames of the file at its own rate, channels averaged, samples that are no number read as silence."""
+        stop = min(stop, self._file.frames)
+        try:
+            self._file.seek(first)
+            frames = self._file.read(stop - first, dtype="float32", always_2d=True)
+        except (soundfile.LibsndfileError, OSError) as error:
+            raise AudioError(f"{self.location}: {error} at {first / self._file.samplerate:.1f} s.") from error
+        if len(frames) < stop - first:
+            end_s = (first + len(frames)) / self._file.samplerate
+            raise AudioError(
+                f"{self.location}: the sound breaks off at {end_s:.1f} s; the file is damaged there."
+            )
+        mono = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1)
+        return np.nan_to_num(mono, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@contextmanager
+def open_audio(location: str, sample_rate_hz: int | None, time_expansion: float = 1.0) -> Iterator[Audio]:
+    """Open a recording for reading at `sample_rate_hz`, or at its own rate if that is None.
+
+    `time_expansion=10` hears a bat at a tenth of its speed.
+    """
+    try:
+        with _sound_file(location) as file:
+            slowed = Fraction(file.samplerate) / Fraction(time_expansion).limit_denominator(1000)
+            rate_hz = sample_rate_hz or round(slowed)
+            ratio = slowed / rate_hz
+            yield Audio(location, rate_hz, ratio, math.floor(file.frames / ratio), file)
+    except FileNotFoundError:
+        raise AudioError(f"{location}: there is no such file.") from None
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{location}: not a sound file that can be read ({error.error_string}).") from error
+    except (DamagedHeader, OSError) as error:
+        raise AudioError(f"{location}: cannot be read: {error}.") from error
+
+
+def plan_chunks(samples: int, chunking: Chunking) -> Iterator[tuple[int, int]]:
+    """(first, filled) samples of every chunk (paper, Audio preprocessing).
+
+    Chunks start every hop; the last ones are kept while at least `min_filled` of them is sound.
+    """
+    chunk = round(chunking.chunk_s * chunking.sample_rate_hz)
+    hop = round(chunking.hop_s * chunking.sample_rate_hz)
+    for first in range(0, samples, hop):
+        filled = min(chunk, samples - first)
+        if filled < chunking.min_filled * chunk:
+            return
+        yield first, filled
+
+
+def read_chunks(
+    location: str, recording_id: str, chunking: Chunking, time_expansion: float = 1.0
+) -> Iterator[tuple[Chunk, Wave]]:
+    """Every chunk of a recording, mean-centred and zero-padded to full length, decoded once and in order."""
+    chunk = round(chunking.chunk_s * chunking.sample_rate_hz)
+    with open_audio(location, chunking.sample_rate_hz, time_expansion) as audio:
+        blocks = audio.stream()
+        held, held_first = np.zeros(0, np.float32), 0
+        for index, (first, filled) in enumerate(plan_chunks(audio.samples, chunking)):
+            while held_first + len(held) < first + filled:
+                held = np.concatenate([held, next(blocks)])
+                past = min(first - held_first, len(held))
+                held, held_first = held[past:], held_first + past
+            sound = held[first - held_first :][:filled]
+            wave = np.pad(sound - sound.mean(), (0, chunk - filled))
+            rate_hz = chunking.sample_rate_hz
+            yield Chunk(recording_id, index, first / rate_hz, filled / rate_hz), wave
+
+
+@contextmanager
+def _sound_file(location: str) -> Iterator[soundfile.SoundFile]:
+    """The file through libsndfile; a WAV whose header lies about its length is read by what is really there."""
+    with open_binary(location) as stream:
+        header = _wav_header(stream)
+        if header is None or header.honest or header.encoding is None:
+            stream.seek(0)
+            with soundfile.SoundFile(stream if is_remote(location) else location) as file:
+                yield file
+        else:
+            span = _Span(stream, header.data_offset, header.present_bytes)
+            with soundfile.SoundFile(
+                span,
+                samplerate=header.sample_rate_hz,
+                channels=header.channels,
+                format="RAW",
+                subtype=header.encoding,
+                endian="LITTLE",
+            ) as file:
+                yield file
+
+
+def _wav_header(stream: BinaryIO) -> WavHeader | None:
+    def read_at(offset: int, count: int) -> bytes:
+        stream.seek(offset)
+        return stream.read(count)
+
+    size_bytes = stream.seek(0, io.SEEK_END)
+    return read_wav_header(read_at(0, HEAD_BYTES), size_bytes, read_at)
+
+
+class _Span:
+    """Part of a stream as a file of its own, for libsndfile's eyes."""
+
+    def __init__(self, stream: BinaryIO, offset: int, count: int) -> None:
+        self._stream, self._offset, self._count, self._at = stream, offset, count, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._count}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        left = max(0, self._count - self._at)
+        self._stream.seek(self._offset + self._at)
+        data = self._stream.read(left if count < 0 else min(count, left))
+        self._at += len(data)
+        return data
+
+    def write(self, _: bytes) -> int:  # soundfile asks for it; nothing here is ever written
+        raise io.UnsupportedOperation("write")

@@ -1,0 +1,113 @@
+"""What a path tells: the time in a recorder's file name, the site in its prefix, its folder or a template."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import cache
+from typing import NamedTuple
+
+from mast.errors import ConfigError
+from mast.recordings.clocks import Clock, offset_minutes, wall_time
+
+
+class Told(NamedTuple):
+    """What one source (a header, a file name) tells of a recording; None where it is silent."""
+
+    clock: Clock | None = None
+    site: str | None = None
+    device: str | None = None
+    gain: str | None = None
+
+
+_TIME = re.compile(
+    r"""
+    (?<!\d)((?:19[7-9]|20\d)\d)([-_.]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])
+    ([_T$\ -]?)
+    ([01]\d|2[0-3])([-:_.]?)([0-5]\d)\7([0-5]\d)(?!\d)
+    (?:[.,](\d{1,6})(?=[Z+_.-]|$))?
+    (?:(Z)(?![A-Za-z])|_?([+-])(0\d|1[0-4]):?(00|15|30|45)(?!\d))?
+    """,
+    re.ASCII | re.VERBOSE,
+)
+"""Offsets are whole quarters of an hour, as all zones are today: so a counter is not taken for one."""
+
+_HEX_TIME = re.compile(r"[0-9A-Fa-f]{8}")
+_AUDIOMOTH_ID = re.compile(r"[0-9A-F]{16}")
+_SYNC_MARK = re.compile(r"_[01]?[+-][01]?$")
+_OBSERVATORY_TAIL = re.compile(r"_(.+)_\d+", re.ASCII)
+_DATE_FOLDER = re.compile(r"\d{4}([-_]?)\d\d\1\d\d", re.ASCII)
+_TEMPLATE_TOKEN = re.compile(r"(\{site\}|\*\*/?|\*)")
+_TOKEN_PATTERNS = {"{site}": r"(?P<site>[^/]+?)", "**/": r"(?:[^/]+/)*", "**": r".*", "*": r"[^/]*"}
+_HEX_YEARS = range(2016, 2032)
+"""Years in which AudioMoths wrote Unix times as names; other words of eight hex digits are not times."""
+
+
+def read_name(path: str) -> Told:
+    """What a file name tells, in the habits of the recorders and archives we know."""
+    name = path.rpartition("/")[2]
+    for match in _TIME.finditer(name):
+        year, dash, month, day, joint, hour, colon, minute, second, fraction, *zone = match.groups()
+        local = wall_time(year, month, day, hour, minute, second, fraction)
+        if local is None:
+            continue
+        prefix = name[: match.start()].strip("_-. ")
+        tail = _without_extension(name[match.end() :]).strip()
+        offset_min = _offset(*zone)
+        if offset_min is None and joint == "_" and not dash and not colon and tail in ("", "T"):
+            if not prefix:
+                return Told(Clock(local, audiomoth=True))
+            if _AUDIOMOTH_ID.fullmatch(prefix):
+                return Told(Clock(local, audiomoth=True), device=f"AudioMoth {prefix}")
+        if prefix:
+            return Told(Clock(local, offset_min), _SYNC_MARK.sub("", prefix))
+        observatory = _OBSERVATORY_TAIL.fullmatch(tail) if joint == "T" and offset_min is not None else None
+        return Told(Clock(local, offset_min), observatory[1] if observatory else None)
+    return _read_hex_name(_without_extension(name))
+
+
+def folder_site(path: str) -> str | None:
+    """The nearest folder that is not merely a date, as AudioMoths make one for each day."""
+    for folder in reversed(path.split("/")[:-1]):
+        if folder and not _DATE_FOLDER.fullmatch(folder):
+            return folder
+    return None
+
+
+def template_site(path: str, template: str) -> str | None:
+    """The site a path names where the template says, or None if the path does not fit it."""
+    match = site_pattern(template).fullmatch(path)
+    return match["site"].strip() or None if match else None
+
+
+@cache
+def site_pattern(template: str) -> re.Pattern[str]:
+    """Compile a site template: `{site}` and `*` stay within one folder or file name, `**` is any folders."""
+    plain = template.replace("\\", "/").removeprefix("./")
+    if re.findall(r"\{[^{}]*\}?|\}", plain) != ["{site}"]:
+        raise ConfigError(
+            f"site template {template!r}: it should hold {{site}} once and nothing else in braces, such as "
+            f"'{{site}}/*' (a folder for each site) or '{{site}}_*.wav' (files that begin with the site)."
+        )
+    pattern = "".join(_TOKEN_PATTERNS.get(part, re.escape(part)) for part in _TEMPLATE_TOKEN.split(plain))
+    extension = "" if "." in plain.rpartition("/")[2] else r"(?:\.[^./]*)?"
+    return re.compile(pattern + extension, re.IGNORECASE | re.DOTALL)
+
+
+def _offset(zulu: str | None, sign: str | None, hours: str | None, minutes: str | None) -> int | None:
+    if zulu:
+        return 0
+    return offset_minutes(sign, hours, minutes) if sign and hours else None
+
+
+def _read_hex_name(stem: str) -> Told:
+    """Old AudioMoth firmware names a file by its Unix time in hex, which is UTC by nature."""
+    if not _HEX_TIME.fullmatch(stem):
+        return Told()
+    utc = datetime.fromtimestamp(int(stem, 16), UTC)
+    return Told(Clock(utc.replace(tzinfo=None), 0)) if utc.year in _HEX_YEARS else Told()
+
+
+def _without_extension(name: str) -> str:
+    stem, dot, extension = name.rpartition(".")
+    return stem if dot else extension

@@ -1,0 +1,173 @@
+"""Find, read and audit every recording of some collections into one table, `recordings.parquet`.
+
+Memory stays flat from a card to an archive: paths wait in a file, rows go to Parquet as they come, and duplicates
+are found by a database that spills to disk. The temporary files need about 300 bytes a recording, below `TMPDIR`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mast import __version__
+from mast.errors import StorageError
+from mast.events import Recording, arrow_schema, rows_to_table
+from mast.recordings.duplicates import find_duplicates, marked
+from mast.recordings.metadata import Naming
+from mast.recordings.probe import Place, Row
+from mast.recordings.workers import probed, write_spool
+from mast.storage import is_remote, written_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mast.config import Collection
+
+PROVENANCE = b"mast"
+"""Key of the table's own story in the Parquet file's metadata: JSON with version, time, collections, ignored files."""
+
+ROW_GROUP_ROWS = 1 << 15
+
+Stage = Literal["finding", "reading", "comparing"]
+OnProgress = Callable[[Stage, int, int | None], None]
+"""`on_progress(stage, done, total)`; the total is None while it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """Where the table is and how many rows it has; `ignored` counts other files by extension."""
+
+    location: str
+    recordings: int
+    ignored: dict[str, int]
+
+
+def scan(
+    collections: Mapping[str, Collection],
+    out: str,
+    on_progress: OnProgress = lambda stage, done, total: None,
+    workers: int | None = None,
+) -> ScanResult:
+    """Audit all recordings of `collections` into a table at `out`, which appears only when it is complete."""
+    check_apart({name: collection.root for name, collection in collections.items()})
+    now = datetime.now(UTC)
+    places = [
+        Place(name, collection.root, Naming(collection.site, collection.time_zone), now)
+        for name, collection in collections.items()
+    ]
+    with tempfile.TemporaryDirectory(prefix="mast-scan-") as temporary:
+        folder = Path(temporary)
+        spool = write_spool(folder / "spool", places, lambda found: on_progress("finding", found, None))
+        story = _provenance(collections, spool.ignored, now)
+        table = folder / "rows.parquet"
+        with table.open("wb") as file:
+            _write(file, story, _tables(_watched(probed(spool, workers), spool.files, on_progress)))
+        roots = {place.collection: place.root for place in places}
+        duplicates = find_duplicates(
+            table, roots, folder, lambda compared: on_progress("comparing", compared, None)
+        )
+        with written_whole(out) as whole:
+            if duplicates:
+                _write(whole, story, marked(table, duplicates))
+            else:
+                with table.open("rb") as file:
+                    shutil.copyfileobj(file, whole, 1 << 20)
+    return ScanResult(out, spool.files, spool.ignored)
+
+
+def collections_from_folders(
+    folders: Sequence[str], site: str | None = None, time_zone: str | None = None
+) -> dict[str, Collection]:
+    """Folders of a command line as collections, each named as its folder, with parents' names where two are alike."""
+    from mast.config import Collection
+
+    roots = [folder.rstrip("/") if is_remote(folder) else str(Path(folder).absolute()) for folder in folders]
+    for root in roots:
+        if not is_remote(root) and not Path(root).is_dir():
+            what = (
+                "is a file. Give the folder that holds it"
+                if Path(root).exists()
+                else "there is no such folder"
+            )
+            raise StorageError(f"{root}: {what}." if what.startswith("there") else f"{root} {what}.")
+    check_apart({root: root for root in roots})
+    return {
+        name: Collection(root=root, site=site, time_zone=time_zone)
+        for name, root in zip(_names(roots), roots, strict=True)
+    }
+
+
+def check_apart(roots: Mapping[str, str]) -> None:
+    """Refuse collections that share recordings: every file would count twice."""
+    parts = {name: _parts(root) for name, root in roots.items()}
+    seen: dict[str, str] = {}
+    for name, root in roots.items():
+        for other in seen:
+            shorter = min(len(parts[name]), len(parts[other]))
+            if parts[name][:shorter] == parts[other][:shorter]:
+                raise StorageError(
+                    f"{root} and {seen[other]} hold the same recordings, as one lies in the other. Give only one."
+                )
+        seen[name] = root
+
+
+def _parts(root: str) -> tuple[str, ...]:
+    return tuple(root.rstrip("/").split("/")) if is_remote(root) else Path(root).resolve().parts
+
+
+def _names(roots: Sequence[str]) -> list[str]:
+    """The shortest tails of the roots' paths that tell them apart."""
+    parts = [[part for part in root.removeprefix("s3:/").split("/") if part] or ["root"] for root in roots]
+    depth = [1] * len(roots)
+    while True:
+        names = ["-".join(part[-count:]) for part, count in zip(parts, depth, strict=True)]
+        clashes = [index for index, name in enumerate(names) if names.count(name) > 1]
+        if not clashes:
+            return names
+        depth = [count + (index in clashes) for index, count in enumerate(depth)]
+
+
+def _watched(batches: Iterable[list[Row]], total: int, on_progress: OnProgress) -> Iterator[list[Row]]:
+    done = 0
+    for rows in batches:
+        yield rows
+        done += len(rows)
+        on_progress("reading", done, total)
+
+
+def _tables(batches: Iterable[list[Row]]) -> Iterator[pa.Table]:
+    for rows in batches:
+        yield rows_to_table(rows, Recording)
+
+
+def _write(file: object, story: bytes, tables: Iterable[pa.Table]) -> None:
+    """Write tables as Parquet in row groups of a bounded size."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = arrow_schema(Recording).with_metadata({PROVENANCE: story})
+    waiting: list[pa.Table] = []
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in tables:
+            waiting.append(table)
+            if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting = []
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
+
+
+def _provenance(collections: Mapping[str, Collection], ignored: Mapping[str, int], now: datetime) -> bytes:
+    story = {
+        "mast_version": __version__,
+        "created_utc": now.isoformat(timespec="seconds"),
+        "collections": {name: collection.model_dump() for name, collection in collections.items()},
+        "ignored": ignored,
+    }
+    return json.dumps(story, ensure_ascii=False).encode("utf-8", "backslashreplace")
