@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mast.events import Chunk, Event, Recording, Reviewed, arrow_schema, from_table, rows_to_table, to_table
+from mast.events import (
+    Annotation,
+    Chunk,
+    Event,
+    Recording,
+    Reviewed,
+    arrow_schema,
+    from_table,
+    rows_to_table,
+    to_table,
+)
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 EVENTS = st.builds(
@@ -26,7 +36,7 @@ EVENTS = st.builds(
 )
 
 
-@pytest.mark.parametrize("record", [Recording, Chunk, Event, Reviewed])
+@pytest.mark.parametrize("record", [Recording, Chunk, Event, Annotation, Reviewed])
 def test_every_field_is_a_column_in_order_and_no_rows_are_a_table(record):
     assert arrow_schema(record).names == [field.name for field in fields(record)]
     assert rows_to_table([], record).num_rows == 0

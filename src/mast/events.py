@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from mast.storage import open_binary, written_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +20,7 @@ LocalTime = Annotated[datetime, "what the recorder's clock showed, no zone"]
 FreeColumns = tuple[tuple[str, str], ...]
 Status = Literal["ok", "suspect", "quarantined"]
 Origin = Literal["expert", "model", "pseudo"]
+Kind = Literal["animal", "noise", "ignored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,19 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotation(Event):
+    """An event as a study understands it: what its label means, and the file it came from."""
+
+    kind: Kind = "animal"
+    source: str = ""
+
+    @classmethod
+    def of(cls, event: Event, kind: Kind, source: str) -> Self:
+        """The event with its meaning and origin."""
+        return cls(*(getattr(event, field.name) for field in fields(Event)), kind=kind, source=source)
+
+
+@dataclass(frozen=True, slots=True)
 class Reviewed:
     """A span an annotator looked at completely, whether or not anything was found; None ends with the recording."""
 
@@ -146,6 +162,23 @@ def from_table(table: pa.Table, record: type[Any]) -> list[Any]:
             column = [tuple(item) for item in column]
         columns.append(column)
     return [record(*row) for row in zip(*columns, strict=True)]
+
+
+def write_table(records: Iterable[Any], record: type, location: str) -> None:
+    """Write records of one class as a Parquet file, which appears when it is complete."""
+    import pyarrow.parquet as pq
+
+    with written_whole(location) as file:
+        pq.write_table(to_table(records, record), file, compression="zstd")
+
+
+def read_column(location: str, column: str) -> Iterator[Any]:
+    """Values of one column of a Parquet file, streamed."""
+    import pyarrow.parquet as pq
+
+    with open_binary(location) as file:
+        for batch in pq.ParquetFile(file).iter_batches(columns=[column]):
+            yield from batch.column(0).to_pylist()
 
 
 def _arrow_field(name: str, hint: Any) -> pa.Field:

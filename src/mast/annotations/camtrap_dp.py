@@ -1,0 +1,294 @@
+"""Camtrap DP for sound: a folder with deployments, media and observations, and a datapackage.json that describes them.
+
+Times are the clock's, so a recording needs a known start; a box is an observation with `frequencyLow` and
+`frequencyHigh`, and a reviewed recording without sounds is a `blank` observation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+
+from mast.annotations.camtrap_schemas import RESOURCES, TIME_FORMAT
+from mast.annotations.rows import OPTIONAL, Row, collect, rows_from, rows_of, write_rows
+from mast.annotations.tables import Annotations, RecordingFacts, Source
+from mast.annotations.text import number, plain, read_table, write_table
+from mast.errors import AnnotationError
+from mast.storage import join, written_whole
+
+SUFFIXES = ("datapackage.json",)
+
+OBSERVATIONS = {
+    "id": ("observationID",),
+    "site": ("deploymentID",),
+    "recording": ("mediaID",),
+    "start_clock": ("eventStart",),
+    "end_clock": ("eventEnd",),
+    "level": ("observationLevel",),
+    "type": ("observationType",),
+    "label": ("scientificName",),
+    "method": ("classificationMethod",),
+    "annotator": ("classifiedBy",),
+    "score": ("classificationProbability", "classificationConfidence"),
+    "low_hz": ("frequencyLow",),
+    "high_hz": ("frequencyHigh",),
+    "origin": ("event_origin",),
+    "reviewed": ("reviewed_s",),
+}
+MEDIA = {
+    "recording": ("mediaID",),
+    "site": ("deploymentID",),
+    "start_clock": ("timestamp",),
+    "rate": ("samplingFrequency",),
+    "bit_depth": ("bitDepth",),
+    "gain": ("gain",),
+    "channels": ("channels",),
+    "duration": ("mediaDuration",),
+}
+MEDIA_TYPES = {
+    ".wav": "audio/wav",
+    ".flac": "audio/flac",
+    ".mp3": "audio/mpeg",
+    ".ogg": "audio/ogg",
+    ".opus": "audio/ogg",
+    ".m4a": "audio/mp4",
+    ".aif": "audio/aiff",
+    ".aiff": "audio/aiff",
+}
+NO_SITE = "unknown-site"
+NO_START_EVENT = "event of a recording whose start by the clock is unknown: left out"
+NO_START_REVIEWED = "reviewed span of a recording whose start by the clock is unknown: left out"
+SCORE_OUTSIDE = "score outside 0 to 1: left out"
+NOT_OF_SOUND = "observation without a time within a recording: not taken over"
+UNKNOWN_MEDIA = "observation of a medium that media.csv does not list: not taken over"
+
+
+def fits(head: str) -> bool:
+    """Whether a file begins like a data package."""
+    return '"resources"' in head and '"observations"' in head
+
+
+def read(path: str | Path, name: str | None = None) -> Annotations:
+    """Read a package's folder, or its datapackage.json; `name` is not needed, for media have their own."""
+    folder = str(path).removesuffix("datapackage.json") or "."
+    media = rows_from(read_table(join(folder, "media.csv")), MEDIA, needed=("recording", "start_clock"))
+    facts = {item.recording_id: item for item in map(_facts, media)}
+    table = read_table(join(folder, "observations.csv"))
+    needed = ("recording", "start_clock", "end_clock")
+    problems: Counter[str] = Counter()
+    rows = list(_in_seconds(rows_from(table, OBSERVATIONS, needed), facts, problems))
+    return collect(rows, Source(str(path), "camtrap-dp"), "", problems, facts.values())
+
+
+def _facts(row: Row) -> RecordingFacts:
+    start = _moment(row, "start_clock")
+    offset = start.utcoffset() if start else None
+    rate, channels, bit_depth = (
+        number(row.get(field), row.where, MEDIA[field][0]) for field in ("rate", "channels", "bit_depth")
+    )
+    return RecordingFacts(
+        recording_id=row.get("recording"),
+        duration_s=number(row.get("duration"), row.where, "mediaDuration"),
+        sample_rate_hz=None if rate is None else int(rate),
+        channels=None if channels is None else int(channels),
+        bit_depth=None if bit_depth is None else int(bit_depth),
+        gain=row.get("gain") or None,
+        start_utc=start.astimezone(UTC) if start and offset is not None else None,
+        start_local=start.replace(tzinfo=None) if start else None,
+        utc_offset_min=None if offset is None else int(offset.total_seconds() // 60),
+        site=None if row.get("site") == NO_SITE else row.get("site") or None,
+    )
+
+
+def _moment(row: Row, field: str) -> datetime | None:
+    text = row.get(field)
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        raise AnnotationError(
+            f"{row.where}: {text!r} is no ISO 8601 time such as 2023-05-10T07:30:00Z."
+        ) from None
+
+
+def _in_seconds(
+    rows: Iterable[Row], facts: dict[str, RecordingFacts], problems: Counter[str]
+) -> Iterator[Row]:
+    """Observations with seconds from the start of their recording; those of no recording are counted."""
+    for row in rows:
+        recording = facts.get(row.get("recording"))
+        start, end = _moment(row, "start_clock"), _moment(row, "end_clock")
+        if recording is None:
+            problems[UNKNOWN_MEDIA] += 1
+        elif row.get("type") == "blank":
+            yield replace(row, fields=_blank(row, recording, start, end), free=())
+        elif start is None or end is None:
+            problems[NOT_OF_SOUND] += 1
+        else:
+            origin = {"machine": "model", "human": "expert"}.get(row.get("method"), "")
+            times = {"start_s": _seconds(start, recording), "end_s": _seconds(end, recording)}
+            yield replace(row, fields={**row.fields, **times, "origin": row.get("origin") or origin})
+
+
+def _blank(
+    row: Row, recording: RecordingFacts, start: datetime | None, end: datetime | None
+) -> dict[str, str]:
+    """A span in which nothing was found: the whole recording, or as long as the observation lasts."""
+    reviewed = row.get("reviewed")
+    if not reviewed and row.get("level") == "interval" and start and end:
+        reviewed = f"{_seconds(start, recording)}..{_seconds(end, recording)}"
+    return {"recording": recording.recording_id, "reviewed": reviewed or "all"}
+
+
+def _seconds(moment: datetime, recording: RecordingFacts) -> str:
+    start = recording.start_utc if moment.tzinfo else recording.start_local
+    if start is None:
+        raise AnnotationError(
+            f"{recording.recording_id}: media.csv and observations.csv must both state a time zone, or neither."
+        )
+    return plain(Decimal((moment - start) // timedelta(microseconds=1)) / 1_000_000)
+
+
+def write(annotations: Annotations, path: str | Path) -> Counter[str]:
+    """Write a package into a folder; recordings without a known start cannot be in it and are counted."""
+    folder = str(path).removesuffix("datapackage.json") or "."
+    facts = annotations.facts()
+    known = {name: item for name, item in facts.items() if item.start_utc is not None}
+    if facts and not known:
+        raise AnnotationError(
+            f"{folder}: Camtrap DP needs the clock time of recordings, and no start is known. Give them with "
+            "--recordings recordings.parquet, made by mast scan --time-zone."
+        )
+    losses = Counter(
+        {
+            NO_START_EVENT: sum(event.recording_id not in known for event in annotations.events),
+            NO_START_REVIEWED: sum(span.recording_id not in known for span in annotations.reviewed),
+        }
+    )
+    rows = [row for row in rows_of(annotations) if row.get("recording") in known]
+    observations = [
+        _observation(row, index, known[row.get("recording")], losses)
+        for index, row in enumerate(rows, start=1)
+    ]
+    optional = OPTIONAL - {"score", "annotator"}
+    losses += write_rows(observations, join(folder, "observations.csv"), OBSERVATIONS, optional=optional)
+    _write_resource(folder, "media", [_medium(item) for item in known.values()])
+    _write_resource(folder, "deployments", list(_deployments(known.values())))
+    _write_package(folder)
+    return +losses
+
+
+def _observation(row: Row, index: int, facts: RecordingFacts, losses: Counter[str]) -> Row:
+    is_event = bool(row.get("start_s"))
+    end_s = row.get("end_s") if is_event else plain(facts.duration_s or 0.0)
+    origin = row.get("origin") or ("model" if row.get("score") else "expert")
+    outside = bool(row.get("score")) and not 0 <= float(row.get("score")) <= 1
+    losses[SCORE_OUTSIDE] += outside
+    fields = {
+        **row.fields,
+        "id": f"o{index}",
+        "site": facts.site or NO_SITE,
+        "start_clock": _clock(facts, row.get("start_s") or "0"),
+        "end_clock": _clock(facts, end_s),
+        "level": "interval" if is_event else "media",
+        "type": "animal" if is_event else "blank",
+        "method": "human" if origin == "expert" else "machine",
+        "score": "" if outside else row.get("score"),
+        "origin": origin if origin == "pseudo" else "",
+    }
+    return replace(row, fields=fields)
+
+
+def _clock(facts: RecordingFacts, seconds: str) -> str:
+    """A moment in a recording, in the recorder's own zone where known."""
+    if facts.start_utc is None:
+        return ""
+    zone = UTC if facts.utc_offset_min is None else timezone(timedelta(minutes=facts.utc_offset_min))
+    microseconds = int((Decimal(seconds) * 1_000_000).to_integral_value())
+    try:
+        moment = facts.start_utc + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise AnnotationError(
+            f"{facts.recording_id}: {seconds} s after its start is past the calendar."
+        ) from None
+    return moment.astimezone(zone).strftime(TIME_FORMAT)
+
+
+def _medium(facts: RecordingFacts) -> dict[str, str]:
+    name = PurePosixPath(facts.recording_id.replace("\\", "/"))
+    return {
+        "mediaID": facts.recording_id,
+        "deploymentID": facts.site or NO_SITE,
+        "timestamp": _clock(facts, "0"),
+        "filePath": facts.recording_id,
+        "filePublic": "false",
+        "fileName": name.name,
+        "fileMediatype": MEDIA_TYPES.get(name.suffix.lower(), "audio/x-unknown"),
+        "samplingFrequency": plain(facts.sample_rate_hz),
+        "bitDepth": plain(facts.bit_depth),
+        "gain": facts.gain or "",
+        "channels": plain(facts.channels),
+        "mediaDuration": plain(facts.duration_s),
+    }
+
+
+def _deployments(recordings: Iterable[RecordingFacts]) -> Iterator[dict[str, str]]:
+    """A site from its first recording's start to its last one's end."""
+    sites: dict[str, list[RecordingFacts]] = {}
+    for facts in recordings:
+        sites.setdefault(facts.site or NO_SITE, []).append(facts)
+    for site, group in sites.items():
+        first = min(group, key=_begins)
+        last = max(group, key=_ends)
+        yield {
+            "deploymentID": site,
+            "locationName": "" if site == NO_SITE else site,
+            "deploymentStart": _clock(first, "0"),
+            "deploymentEnd": _clock(last, plain(last.duration_s or 0.0)),
+        }
+
+
+def _begins(facts: RecordingFacts) -> datetime:
+    return facts.start_utc or datetime.max.replace(tzinfo=UTC)
+
+
+def _ends(facts: RecordingFacts) -> datetime:
+    return _begins(facts) + timedelta(seconds=facts.duration_s or 0.0)
+
+
+def _write_resource(folder: str, name: str, rows: list[dict[str, str]]) -> None:
+    header = [field["name"] for field in RESOURCES[name]["fields"]]
+    write_table(join(folder, f"{name}.csv"), header, [[row[column] for column in header] for row in rows])
+
+
+def _write_package(folder: str) -> None:
+    """Describe the three tables as they were written, free columns included."""
+    resources = []
+    for name, schema in RESOURCES.items():
+        header = read_table(join(folder, f"{name}.csv")).header
+        known = {field["name"]: field for field in schema["fields"]}
+        fields = [known.get(column, {"name": column, "type": "string"}) for column in header]
+        resources.append(
+            {
+                "name": name,
+                "path": f"{name}.csv",
+                "profile": "tabular-data-resource",
+                "format": "csv",
+                "mediatype": "text/csv",
+                "encoding": "utf-8",
+                "schema": {**schema, "fields": fields},
+            }
+        )
+    package = {
+        "name": "mast-camtrap-dp",
+        "profile": "tabular-data-package",
+        "title": "Animal sounds found in field recordings",
+        "description": "Camtrap DP for sound: boxes in time and frequency, written by MAST.",
+        "resources": resources,
+    }
+    with written_whole(join(folder, "datapackage.json")) as file:
+        file.write(json.dumps(package, indent=2, ensure_ascii=False).encode())

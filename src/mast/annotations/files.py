@@ -1,0 +1,52 @@
+"""Files named after recordings: a recording's name from a table's, and a safe place for a recording's table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+ENDINGS = re.compile(
+    r"(\.Table\.\d+)?\.selections?(\.table)?\.txt$"
+    r"|\.BirdNET\.(selection\.table|results)\.(txt|csv)$"
+    r"|[._-](audacity|labels?|annotations?)\.(txt|csv|tsv)$"
+    r"|\.(txt|csv|tsv|json)$",
+    re.IGNORECASE,
+)
+"""What programs append to a recording's name for its table."""
+
+RESERVED = re.compile(r'[<>:"|?*\x00-\x1f\x7f]')
+"""Characters that some file system refuses."""
+
+TABLE_SUFFIXES = (".txt", ".tsv", ".csv", ".json")
+
+
+def recording_named_by(table_name: str) -> str:
+    """The recording a table is named after: `a/x.Table.1.selections.txt` is about `a/x`."""
+    name = table_name.replace("\\", "/")
+    return ENDINGS.sub("", name) or name
+
+
+def is_one_file(location: str) -> bool:
+    """Whether a target is one file; otherwise it is a folder that gets a file for each recording."""
+    return location.lower().endswith(TABLE_SUFFIXES)
+
+
+def places_below(recording_ids: Iterable[str], ending: str) -> dict[str, str]:
+    """A relative path for each recording's table: below the folder, on every file system, no two alike."""
+    stems = {recording_id: _safe(recording_id) for recording_id in recording_ids}
+    taken: set[str] = set()
+    for recording_id in sorted(
+        stems, key=lambda name: stems[name] != name
+    ):  # a name that fits is never changed
+        stem, count = stems[recording_id], 1
+        while stems[recording_id].casefold() in taken:
+            count += 1
+            stems[recording_id] = f"{stem}-{count}"
+        taken.add(stems[recording_id].casefold())
+    return {recording_id: stem + ending for recording_id, stem in stems.items()}
+
+
+def _safe(name: str) -> str:
+    """A path without anything that leads elsewhere or that some file system refuses."""
+    parts = [RESERVED.sub("_", part.strip()) for part in name.replace("\\", "/").split("/")]
+    return "/".join(part for part in parts if part.strip(" .")) or "recording"
