@@ -51,6 +51,36 @@ def _file_system(endpoint: str | None, region: str | None) -> FileSystem:
     return S3FileSystem(endpoint_override=endpoint, region=region)
 
 
+def exists(location: str) -> bool:
+    """Whether there is a file or folder at a location."""
+    if not is_remote(location):
+        return Path(location).exists()
+    filesystem, key = remote(location)
+    return bool(filesystem.get_file_info(key).type.name != "NotFound")
+
+
+def is_folder(location: str) -> bool:
+    """Whether there is a folder at a location."""
+    if not is_remote(location):
+        return Path(location).is_dir()
+    filesystem, key = remote(location)
+    return bool(filesystem.get_file_info(key).type.name == "Directory")
+
+
+def files_below(folder: str) -> list[str]:
+    """Paths of all files below a folder, sorted, without hidden ones."""
+    if is_remote(folder):
+        from pyarrow.fs import FileSelector
+
+        filesystem, key = remote(folder)
+        found = filesystem.get_file_info(FileSelector(key, recursive=True))
+        names = [item.path.removeprefix(key).lstrip("/") for item in found if item.is_file]
+    else:
+        root = Path(folder)
+        names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+    return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+
+
 def open_binary(location: str) -> BinaryIO:
     """Open a location for reading, buffered where each read would be a request; missing files raise OSError."""
     if not is_remote(location):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +23,7 @@ from mast.annotations.text import decode
 from mast.config import AnnotationFormat
 from mast.errors import AnnotationError
 from mast.events import Recording
-from mast.storage import is_remote, join, open_binary, remote
+from mast.storage import exists, files_below, is_folder, join, open_binary
 
 HEAD_BYTES = 1 << 16
 """A format shows within this much of a file."""
@@ -67,10 +67,10 @@ def read_annotations(path: str | Path, format: AnnotationFormat) -> Annotations:
     """Read a file, or all files of a folder that are in this format, in the order of their names."""
     location = str(path)
     module = FORMATS[format]
-    if format == "camtrap-dp" or not _is_folder(location):
+    if format == "camtrap-dp" or not is_folder(location):
         return module.read(location)
     parts, others = [], 0
-    for name in _names_below(location):
+    for name in files_below(location):
         if name.lower().endswith(module.SUFFIXES):
             place = join(location, name)
             if module.fits(_head(place)):
@@ -98,10 +98,10 @@ def write_annotations(
 def guess_format(path: str | Path) -> AnnotationFormat:
     """The format that a file, or the first telling file of a folder, is in."""
     location = str(path)
-    if not is_remote(location) and not Path(location).exists():
+    if not exists(location):
         raise AnnotationError(f"{location}: there is no such file or folder.")
-    folder = _is_folder(location)
-    for name in _names_below(location) if folder else [""]:
+    folder = is_folder(location)
+    for name in files_below(location) if folder else [""]:
         place = join(location, name) if folder else location
         head: str | None = None
         for format_name, module in FORMATS.items():
@@ -120,26 +120,3 @@ def _head(location: str) -> str:
             return decode(file.read(HEAD_BYTES))
     except OSError as error:
         raise AnnotationError(f"{location}: cannot be read: {error.strerror or error}.") from None
-
-
-def _is_folder(location: str) -> bool:
-    if is_remote(location):
-        filesystem, key = remote(location)
-        return bool(filesystem.get_file_info(key).type.name == "Directory")
-    return Path(location).is_dir()
-
-
-def _names_below(folder: str) -> Iterator[str]:
-    """Paths of all files below a folder, sorted, without hidden ones."""
-    if is_remote(folder):
-        from pyarrow.fs import FileSelector
-
-        filesystem, key = remote(folder)
-        found = [
-            item.path for item in filesystem.get_file_info(FileSelector(key, recursive=True)) if item.is_file
-        ]
-        names = [path.removeprefix(key).lstrip("/") for path in found]
-    else:
-        root = Path(folder)
-        names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
-    return iter(sorted(name for name in names if not any(part.startswith(".") for part in name.split("/"))))

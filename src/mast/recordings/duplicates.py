@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-MEMORY = "192MB"
+MEMORY = "128MB"
 _READ_BYTES = 1 << 20
 _THREADS = 4
 _FETCH_ROWS = 256
+_PART_ROWS = 4096
 
 _CANDIDATES = """
     SELECT file_row_number, recording_id, collection, path, size_bytes, content_hash
@@ -40,8 +41,7 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     """A DuckDB that keeps to a little memory and spills into `folder`."""
     import duckdb
 
-    settings = {"memory_limit": MEMORY, "temp_directory": str(folder), "threads": 2}
-    connection = duckdb.connect(config=settings)
+    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(folder), "threads": 2})
     connection.execute("SET enable_progress_bar = false")
     return connection
 
@@ -78,7 +78,7 @@ def marked(table: Path, duplicates: Path) -> Iterator[pa.Table]:
     )
     mark = next(marks, None)
     start = 0
-    for batch in pq.ParquetFile(table).iter_batches():
+    for batch in pq.ParquetFile(table, pre_buffer=False).iter_batches(batch_size=_PART_ROWS):
         here: dict[int, str] = {}
         while mark is not None and mark[0] < start + batch.num_rows:
             here[mark[0] - start] = mark[1]

@@ -26,7 +26,6 @@ Row = tuple[Any, ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_FAMILIES = {"RF64": "WAV"}
 _UNRECOGNISED = 1  # libsndfile's error code of a file that is in no format it knows
 _BLOCK_FRAMES = 1024  # of compressed sound, read at each of the four places
 
@@ -88,7 +87,7 @@ def _row(
 ) -> Row:
     faults, detail = sound.faults, sound.detail
     if sound.frames:
-        if AUDIO_FORMATS.get(kind(path), sound.container) != _FAMILIES.get(sound.container, sound.container):
+        if AUDIO_FORMATS.get(kind(path)) not in (None, sound.container) and sound.container != "RF64":
             faults += ("misnamed",)
         if facts.faults:
             faults += facts.faults
@@ -128,7 +127,7 @@ def _row(
     )
 
 
-_NO_FACTS = Facts(*[None] * 11, faults=(), detail=None)
+_NO_FACTS = Facts(None, None, None, None, None, None, None, None, None, None, None, (), None)
 
 
 def _read(file: _LocalFile | _RemoteFile) -> _Sound:
@@ -216,7 +215,7 @@ def _read_by_libsndfile(file: _LocalFile | _RemoteFile, head: bytes, header: Wav
 
 def _decoded_blocks(sound: soundfile.SoundFile) -> tuple[int, list[Any]]:
     """Samples at four places, and the number of frames, which is zero if the last place could not be read."""
-    blocks = []
+    blocks: list[Any] = []
     starts, count = block_starts(0, sound.frames, block=_BLOCK_FRAMES)
     for start in starts:
         block = _decoded(sound, start, count)

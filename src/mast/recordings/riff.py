@@ -34,7 +34,7 @@ _FORMAT = struct.Struct("<HHIIHH")
 _WIDE = struct.Struct("<Q")
 
 
-class DamagedHeader(ValueError):
+class DamagedHeader(ValueError):  # noqa: N818 (it names what was found, not what went wrong here)
     """The file starts as a WAV but its sound cannot be located."""
 
 
@@ -147,7 +147,8 @@ def _is_chunk(header: bytes, room_bytes: int) -> bool:
     """Whether eight bytes look like the head of a chunk, not like sound: a word, then a length that fits."""
     if len(header) < 8:
         return False
-    name, count = _CHUNK.unpack(header)
+    name: bytes = header[:4]
+    count: int = _CHUNK.unpack(header)[1]
     return name.isascii() and name.rstrip().isalnum() and count <= room_bytes
 
 
@@ -168,8 +169,8 @@ def _layout(body: bytes) -> tuple[str | None, int, int, int]:
 
 
 def _wide_length(body: bytes) -> int | None:
-    """Length of the sound in an RF64 ds64 chunk; a recorder that lost power leaves it at zero."""
-    return (_WIDE.unpack_from(body, 8)[0] or None) if len(body) >= 16 else None
+    """Length of the sound in an RF64 ds64 chunk."""
+    return int(_WIDE.unpack_from(body, 8)[0]) if len(body) >= 16 else None
 
 
 def _list_comment(body: bytes) -> str | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 PROVENANCE = b"mast"
 """Key of the table's own story in the Parquet file's metadata: JSON with version, time, collections, ignored files."""
 
-ROW_GROUP_ROWS = 1 << 15
+ROW_GROUP_ROWS = 1 << 14
 
 Stage = Literal["finding", "reading", "comparing"]
 OnProgress = Callable[[Stage, int, int | None], None]
@@ -55,7 +57,7 @@ def scan(
     workers: int | None = None,
 ) -> ScanResult:
     """Audit all recordings of `collections` into a table at `out`, which appears only when it is complete."""
-    check_apart({name: collection.root for name, collection in collections.items()})
+    check_apart([collection.root for collection in collections.values()])
     now = datetime.now(UTC)
     places = [
         Place(name, collection.root, Naming(collection.site, collection.time_zone), now)
@@ -96,25 +98,19 @@ def collections_from_folders(
                 else "there is no such folder"
             )
             raise StorageError(f"{root}: {what}." if what.startswith("there") else f"{root} {what}.")
-    check_apart({root: root for root in roots})
+    check_apart(roots)
     return {
         name: Collection(root=root, site=site, time_zone=time_zone)
         for name, root in zip(_names(roots), roots, strict=True)
     }
 
 
-def check_apart(roots: Mapping[str, str]) -> None:
-    """Refuse collections that share recordings: every file would count twice."""
-    parts = {name: _parts(root) for name, root in roots.items()}
-    seen: dict[str, str] = {}
-    for name, root in roots.items():
-        for other in seen:
-            shorter = min(len(parts[name]), len(parts[other]))
-            if parts[name][:shorter] == parts[other][:shorter]:
-                raise StorageError(
-                    f"{root} and {seen[other]} hold the same recordings, as one lies in the other. Give only one."
-                )
-        seen[name] = root
+def check_apart(roots: Sequence[str]) -> None:
+    """Refuse roots that share recordings: every file would count twice."""
+    parts = [(root, _parts(root)) for root in roots]
+    for (one, short), (other, long) in combinations(sorted(parts, key=lambda item: len(item[1])), 2):
+        if long[: len(short)] == short:
+            raise StorageError(f"{one} and {other} hold the same recordings. Give only one of them.")
 
 
 def _parts(root: str) -> tuple[str, ...]:
@@ -122,15 +118,17 @@ def _parts(root: str) -> tuple[str, ...]:
 
 
 def _names(roots: Sequence[str]) -> list[str]:
-    """The shortest tails of the roots' paths that tell them apart."""
-    parts = [[part for part in root.removeprefix("s3:/").split("/") if part] or ["root"] for root in roots]
-    depth = [1] * len(roots)
-    while True:
-        names = ["-".join(part[-count:]) for part, count in zip(parts, depth, strict=True)]
-        clashes = [index for index, name in enumerate(names) if names.count(name) > 1]
-        if not clashes:
-            return names
-        depth = [count + (index in clashes) for index, count in enumerate(depth)]
+    """The shortest tails of the roots' paths that tell them apart; a number where even whole paths do not."""
+    parts = [[part for part in root.removeprefix("s3:").split("/") if part] or ["root"] for root in roots]
+    names = [part[-1] for part in parts]
+    for depth in range(2, max(map(len, parts), default=0) + 1):
+        clashes = Counter(names)
+        names = [
+            "-".join(part[-depth:]) if clashes[name] > 1 else name
+            for name, part in zip(names, parts, strict=True)
+        ]
+    clashes = Counter(names)
+    return [f"{name}-{index}" if clashes[name] > 1 else name for index, name in enumerate(names, start=1)]
 
 
 def _watched(batches: Iterable[list[Row]], total: int, on_progress: OnProgress) -> Iterator[list[Row]]:

@@ -1,5 +1,6 @@
-"""Probing in processes: found paths wait in a *spool* file; worker i of n reads batches i, i + n, … of it and
-sends rows down its pipe. Batches come back in the spool's order, whatever the number of workers.
+"""Probing in processes, with rows in the order of the walk whatever their number.
+
+Found paths wait in a *spool* file; worker i of n reads batches i, i + n, … of it and sends rows down its pipe.
 
 Plain child processes, not a pool: they import only what a probe needs (whatever the caller's script imports), they
 end with their parent, and one that a decoder brings down costs one file, not the scan.
@@ -87,14 +88,14 @@ class _Worker:
 
     def _start(self, first: int, single: int | None = None) -> None:
         self._started = False
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         arguments = [
             str(self._spool),
             str(first),
             str(self._step),
             *([] if single is None else [str(single)]),
         ]
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 (our own module, our own arguments)
             [sys.executable, "-P", "-m", "mast.recordings.workers", *arguments],
             stdout=subprocess.PIPE,
             stderr=self._errors,

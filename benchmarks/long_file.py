@@ -1,0 +1,75 @@
+"""A 15-hour recording at 48 kHz, cut into chunks to its end: time and peak memory of the process that does it.
+
+python -m benchmarks.long_file
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from benchmarks.results import FOLDER, write_result
+from mast.config import Chunking
+from mast.recordings.decode import plan_chunks, read_chunks
+
+RATE_HZ = 48_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path, default=FOLDER / "long_file.json")
+    parser.add_argument("--hours", type=float, default=15.0)
+    parser.add_argument("--cut", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cut:
+        print(*cut(options.cut))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "long.wav"
+        write_noise(path, options.hours)
+        command = [sys.executable, "-m", "benchmarks.long_file", "--cut", str(path)]
+        chunks, seconds, peak_mb = map(
+            float, subprocess.run(command, check=True, capture_output=True).stdout.split()
+        )
+        size_gb = path.stat().st_size / 1e9
+    expected = len(list(plan_chunks(round(options.hours * 3600 * Chunking().sample_rate_hz), Chunking())))
+    figures = {
+        "hours": options.hours,
+        "size_gb": round(size_gb, 2),
+        "chunks": int(chunks),
+        "chunks_expected": expected,
+        "peak_mb": round(peak_mb),
+        "seconds": round(seconds, 1),
+        "x_real_time": round(options.hours * 3600 / seconds),
+    }
+    write_result(options.out, figures, ("soundfile", "soxr", "numpy"))
+    print(f"{figures['chunks']} of {expected} chunks, at most {figures['peak_mb']} MB → {options.out}")
+
+
+def write_noise(path: Path, hours: float) -> None:
+    """Sixteen-bit noise, written in blocks; past 4 GB in RF64."""
+    noise = (np.random.default_rng(0).standard_normal(RATE_HZ * 60) * 1000).astype(np.int16)
+    with soundfile.SoundFile(path, "w", RATE_HZ, 1, "PCM_16", format="RF64") as file:
+        left = round(hours * 3600 * RATE_HZ)
+        while left:
+            file.write(noise[:left])
+            left -= min(left, len(noise))
+
+
+def cut(path: str) -> tuple[int, float, float]:
+    """Number of chunks, seconds, and the peak memory of this process in MB."""
+    start = time.perf_counter()
+    count = sum(1 for _ in read_chunks(path, "long", Chunking()))
+    return count, time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()
