@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import types
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 from zoneinfo import ZoneInfo, available_timezones
 
 import yaml
@@ -18,11 +18,17 @@ AnnotationFormat = Literal[
     "raven", "audacity", "csv", "birdeep", "aoef", "audubon-core", "camtrap-dp", "batdetect2"
 ]
 
+RESERVED_SPLITS = ("train", "val", "test", "guard", "unlabelled", "in-domain")
+"""Names with a meaning of their own, not to be given to a held-out set."""
+
 
 class Settings(BaseModel):
     """A frozen group of settings that refuses keys it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+SettingsGroup = TypeVar("SettingsGroup", bound=Settings)
 
 
 def check_time_zone(name: str) -> str:
@@ -31,7 +37,7 @@ def check_time_zone(name: str) -> str:
     if name in zones:
         ZoneInfo(name)
         return name
-    near = difflib.get_close_matches(name, zones, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, zones, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ValueError(f"{name!r} is not a time zone.{hint} Use a name such as Europe/Madrid, or UTC")
 
@@ -109,6 +115,104 @@ class Spectrogram(Settings):
         return self
 
 
+class Augmentation(Settings):
+    """How training examples are varied (paper, Augmentations). A strength of 0 takes its augmentation out."""
+
+    probability: float = Field(default=0.9, ge=0, le=1, description="Share of examples that are varied")
+    max_augmentations: int = Field(default=3, ge=1, description="One to this many are drawn for an example")
+    max_shift_frames: int = Field(default=100, ge=0, description="Time shift, forth or back, at most")
+    max_shift_bins: int = Field(default=4, ge=0, description="Frequency shift, up or down, at most")
+    max_warp: float = Field(
+        default=0.1, ge=0, le=0.5, description="Time warp, slower or faster, at most; 0.1 is a tenth"
+    )
+    max_mask_frames: int = Field(default=64, ge=0, description="Longest time span that a mask hides")
+    max_mask_bins: int = Field(default=12, ge=0, description="Widest band that a mask hides")
+    noise_std: float = Field(
+        default=0.3, ge=0, description="Gaussian noise on each value, in natural-log units; 0.3 is 1.3 dB"
+    )
+    max_gain_db: float = Field(default=6.0, ge=0, description="Volume, louder or softer, at most")
+    min_mix_db: float = Field(
+        default=-10.0, description="Softest background, against the example's mean level"
+    )
+    max_mix_db: float = Field(default=0.0, description="Loudest background, against the example's mean level")
+    mixup: bool = Field(default=False, description="Add another example of the batch, with its boxes")
+    max_cut_frames: int = Field(
+        default=0, ge=0, description="CutMix: longest time span taken from another example of the batch"
+    )
+    max_occluded: float = Field(
+        default=0.5, ge=0, le=1, description="A box hidden by more than this share of its area is dropped"
+    )
+    min_left_frames: int = Field(
+        default=10, ge=1, description="A box cut shorter than this is dropped; the paper's 100 ms"
+    )
+    min_left_bins: int = Field(default=2, ge=1, description="A box cut narrower than this is dropped")
+    min_left: float = Field(
+        default=0.25, ge=0, le=1, description="A box cut to less than this share of its area is dropped"
+    )
+
+    @model_validator(mode="after")
+    def _softest_before_loudest(self) -> Self:
+        if self.min_mix_db > self.max_mix_db:
+            raise ValueError(
+                f"min_mix_db ({self.min_mix_db:g}) must not be above max_mix_db ({self.max_mix_db:g})"
+            )
+        return self
+
+
+class HeldOut(Settings):
+    """Recordings kept apart to test under a shift. All rules that are given must fit; '*' stands for anything."""
+
+    sites: tuple[str, ...] = Field(default=(), description="Sites, such as AM4 or 'miles_*'")
+    dates: tuple[date, ...] = Field(
+        default=(), description="Days of the recorder's clock, such as 2023-05-12"
+    )
+    from_date: date | None = Field(default=None, description="First day, by the recorder's clock")
+    to_date: date | None = Field(default=None, description="Last day, by the recorder's clock")
+    paths: tuple[str, ...] = Field(default=(), description="Paths below the collection's root: 'north/*'")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.sites or self.dates or self.from_date or self.to_date or self.paths):
+            raise ValueError("give at least one of sites, dates, from_date, to_date and paths")
+        if self.from_date and self.to_date and self.from_date > self.to_date:
+            raise ValueError(f"from_date ({self.from_date}) must not be after to_date ({self.to_date})")
+        return self
+
+
+class Splits(Settings):
+    """How reviewed sound is shared out (paper, Dataset Statistics and OOD Construction)."""
+
+    train: float = Field(default=0.70, ge=0, le=1, description="Share of the in-domain time to train on")
+    val: float = Field(default=0.15, ge=0, le=1, description="Share to choose settings and thresholds on")
+    test: float = Field(default=0.15, ge=0, le=1, description="Share to test on, once")
+    block_s: float = Field(
+        default=600.0,
+        gt=0,
+        description="Clock time of a stretch that goes to one split together; chunks overlap and sounds repeat, so "
+        "single chunks must not be shared out",
+    )
+    guard_s: float = Field(
+        default=10.24,
+        ge=0,
+        description="Clock time left out between neighbouring stretches of different splits",
+    )
+    seed: int = Field(default=0, ge=0, description="Another seed shares the stretches out another way")
+    held_out: dict[str, HeldOut] = Field(
+        default={}, description="Test sets under shift, by name; a recording goes to the first that it fits"
+    )
+
+    @model_validator(mode="after")
+    def _shares_and_names(self) -> Self:
+        if abs(self.train + self.val + self.test - 1) > 1e-6:
+            raise ValueError(
+                f"train, val and test are shares of the whole and sum to 1, not {self.train + self.val + self.test:g}"
+            )
+        taken = [name for name in self.held_out if name in RESERVED_SPLITS]
+        if taken:
+            raise ValueError(f"held_out.{taken[0]}: this name means something else; choose another")
+        return self
+
+
 class Study(Settings):
     """One study: where the sound is, what is known about it, and how it is read."""
 
@@ -118,6 +222,13 @@ class Study(Settings):
     labels: Labels = Field(default=Labels(), description="Which labels are animal, noise or ignored")
     chunking: Chunking = Field(default=Chunking(), description="How recordings are cut")
     spectrogram: Spectrogram = Field(default=Spectrogram(), description="How sound becomes a picture")
+    normalisation: Literal["dataset", "audiomae", "band-median"] = Field(
+        default="dataset",
+        description="How pictures are scaled: by this study's mean and deviation (the paper), as AudioMAE did, "
+        "or each chunk by its own median in every band",
+    )
+    splits: Splits = Field(default=Splits(), description="What is for training, what for testing")
+    augmentation: Augmentation = Field(default=Augmentation(), description="How training examples are varied")
 
     @model_validator(mode="after")
     def _band_fits_the_rate(self) -> Self:
@@ -135,12 +246,17 @@ def load_study(path: Path | None = None, overrides: Sequence[str] = ()) -> Study
     values = _read_yaml(path) if path else {}
     for override in overrides:
         _apply(values, override)
-    name = str(path) if path else "settings"
+    return _anchor(checked(Study, values, str(path or "settings")), path.parent if path else Path())
+
+
+def checked(group: type[SettingsGroup], values: Mapping[str, Any], source: str) -> SettingsGroup:
+    """A group of settings from plain values; every mistake is told, with its place in `source` and the remedy."""
     try:
-        study = Study.model_validate(values)
+        return group.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{name}: {_explain(item)}" for item in error.errors())) from None
-    return _anchor(study, path.parent if path else Path())
+        raise ConfigError(
+            "\n".join(f"{source}: {_explain(group, item)}" for item in error.errors())
+        ) from None
 
 
 def dump_study(study: Study) -> str:
@@ -190,12 +306,12 @@ def _index(items: list[Any], text: str, override: str) -> int:
     raise ConfigError(f"--set {override}: {text!r} should be a number from 0 to {len(items) - 1}.")
 
 
-def _explain(item: Mapping[str, Any]) -> str:
+def _explain(group: type[Settings], item: Mapping[str, Any]) -> str:
     """One pydantic error as a sentence that names the key and, for an unknown key, the nearest right one."""
     parts = [str(part) for part in item["loc"]]
     key = ".".join(parts)
     if item["type"] == "extra_forbidden":
-        known = _fields_at(parts[:-1])
+        known = _fields_at(group, parts[:-1])
         near = difflib.get_close_matches(parts[-1], known, n=1, cutoff=0.5)
         nearest = ".".join([*parts[:-1], near[0]]) if near else ""
         hint = f"Did you mean {nearest}?" if nearest else f"Known here: {', '.join(known)}."
@@ -208,16 +324,14 @@ def _explain(item: Mapping[str, Any]) -> str:
     return f"{where}{message}{given}"
 
 
-def _fields_at(parts: Sequence[str]) -> list[str]:
+def _fields_at(group: type[Settings], parts: Sequence[str]) -> list[str]:
     """Names of the settings below a dotted path, walking through dicts and tuples of groups."""
-    here: Any = Study
+    here: Any = group
     for part in parts:
         if isinstance(here, type) and issubclass(here, Settings):
             here = here.model_fields[part].annotation
         else:
             here = get_args(here)[1 if get_origin(here) is dict else 0]
-        if get_origin(here) is types.UnionType:
-            here = get_args(here)[0]
     return list(here.model_fields)
 
 

@@ -74,6 +74,24 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A row of the prepared audio: step `step` of a recording, from `start_s` on as heard; the sound stands beside it.
+
+    `start_utc` is the instant it was recorded. `fault` says why a recording ends here, with no samples in this row.
+    """
+
+    recording_id: str
+    collection: str
+    site: str | None
+    step: int
+    start_s: float
+    start_utc: UtcTime | None
+    samples: int
+    part: int
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One sound as a box; `low_hz` and `high_hz` are None where the source only gives times.
 
@@ -125,6 +143,27 @@ class Reviewed:
     recording_id: str
     start_s: float = 0.0
     end_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitChunk:
+    """A chunk and what it is for; `start_s` and `filled_s` are seconds as heard, after time expansion.
+
+    `split` is train, val, test, the name of a held-out set, guard (left out) or unlabelled; `pool` is the held-out set
+    that its recording belongs to, or in-domain. Clock times are those of the chunk's start, None where no clock can be
+    trusted. `boxes` counts the experts' animal boxes in it.
+    """
+
+    recording_id: str
+    index: int
+    start_s: float
+    filled_s: float
+    split: str
+    pool: str
+    site: str | None
+    start_utc: UtcTime | None
+    start_local: LocalTime | None
+    boxes: int
 
 
 @cache

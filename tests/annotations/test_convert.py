@@ -62,3 +62,17 @@ def test_a_wrong_table_of_recordings_is_refused(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(AnnotationError, match="not a table of recordings"):
         convert(tmp_path / "t.csv", tmp_path / "out.csv", "csv", recordings=path)
+
+
+def test_files_that_no_program_can_open_are_not_part_of_a_sequence(tmp_path):
+    def scanned(name: str, status: str, duration_s: float | None) -> Recording:
+        return Recording(name, "c", name, 1, None, status, duration_s=duration_s, sample_rate_hz=16_000)
+
+    (tmp_path / "in.csv").write_text("recording,start_s,end_s,low_hz,high_hz,label\nb.wav,1,2,3,4,x\n")
+    recordings = [
+        scanned("a.wav", "suspect", 60.0),
+        scanned("aa.wav", "quarantined", None),
+        scanned("b.wav", "ok", 60.0),
+    ]
+    convert(tmp_path / "in.csv", tmp_path / "out.txt", "raven", recordings=recordings)
+    assert "\t61\t62\t" in (tmp_path / "out.txt").read_text()

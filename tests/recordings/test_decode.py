@@ -125,13 +125,7 @@ def test_a_header_that_lies_about_its_length_hides_no_sound(tmp_path, promise):
     at = raw.index(b"data") + 4
     raw[at : at + 4] = struct.pack("<I", promise)
     path.write_bytes(raw)
-    heard = whole(path)
-    if (
-        promise == 100
-    ):  # something may follow the sound: a header that says less is believed unless it says nothing
-        assert len(heard) in (50, RATE_HZ)
-    else:
-        np.testing.assert_allclose(heard, sound[:, 0], atol=1e-4)
+    np.testing.assert_allclose(whole(path), sound[:, 0], atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import marshal
 import os
 import struct
 from datetime import UTC, datetime
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from mast.events import Recording
 from mast.recordings import probe as probe_module
 from mast.recordings.faults import FAULTS, worst_status
+from mast.recordings.find import Found
 from mast.recordings.levels import BLOCK_BYTES, block_starts, levels_of_bytes
 from mast.recordings.metadata import Naming
-from mast.recordings.probe import probe
+from mast.recordings.probe import Place, probe, probe_row
 from tests.recordings.made import RATE_HZ, form, info, noise, wav
 
 NAME = "20230510_073000.WAV"
@@ -70,6 +72,15 @@ def test_each_fault_of_content_is_reported_alone(tmp_path: Path, fault: str, con
     assert recording.faults == (fault,)
     assert recording.status == FAULTS[fault].status
     assert recording.size_bytes == len(content)
+
+
+def test_a_row_holds_plain_values_that_another_process_reads_back_the_same(tmp_path: Path) -> None:
+    contents = [wav(LOUD, before=COMMENT), wav(noise()), wav(NAN, layout=form(tag=3, bits=32)), b"text", b""]
+    for number, content in enumerate(contents):
+        (tmp_path / f"20240511_07300{number}.WAV").write_bytes(content)
+        place = Place("c", str(tmp_path), Naming(), datetime.now(UTC))
+        row = probe_row(place, Found(f"20240511_07300{number}.WAV"))
+        assert marshal.loads(marshal.dumps(row)) == row
 
 
 def test_a_suspect_file_keeps_all_its_sound(tmp_path: Path) -> None:

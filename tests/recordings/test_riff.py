@@ -9,7 +9,14 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mast.recordings.riff import HEAD_BYTES, DamagedHeader, WavHeader, read_wav_header
+from mast.recordings.riff import (
+    HEAD_BYTES,
+    DamagedHeader,
+    WavHeader,
+    _common_header,
+    _walked_header,
+    read_wav_header,
+)
 from tests.recordings.made import chunk, form, info, noise, wav
 
 GB = 1 << 30
@@ -214,3 +221,25 @@ def test_mutated_headers_never_break_the_walk(position: int, patch: bytes, lengt
     content = wav(noise(0.1), before=ds64 + info("words"), after=chunk(b"guan", b"x: y"), riff=b"RF64")
     parse_or_refuse(content[:position] + patch + content[position + len(patch) :])
     parse_or_refuse(content[:length])
+
+
+@given(
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([(1, 16), (1, 24), (3, 32), (17, 4)]),
+    st.integers(0, 400),
+    st.binary(max_size=3),
+    st.integers(-2, 2),
+)
+def test_the_quick_reading_of_common_headers_says_what_the_walk_says(
+    commented: bool, channels: int, kind: tuple[int, int], frames: int, rest: bytes, lie: int
+) -> None:
+    layout = form(kind[0], channels, bits=kind[1])
+    data = noise(1)[: frames * channels * 2] + rest
+    comment = info("Recorded at 19:22:55 14/12/2020 (UTC) by AudioMoth 24E1") if commented else b""
+    content = wav(data, layout=layout + comment, stated_bytes=max(len(data) + lie, 0))
+    quick = _common_header(content[:HEAD_BYTES], len(content))
+    walked = _walked_header(content[:HEAD_BYTES], len(content), lambda at, count: content[at : at + count])
+    assert quick in (None, walked)
+    if lie == 0 and len(content) >= 44:
+        assert quick is not None

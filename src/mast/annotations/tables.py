@@ -95,8 +95,11 @@ def join_facts(items: Iterable[RecordingFacts]) -> tuple[RecordingFacts, ...]:
 
 
 def with_recordings(annotations: Annotations, recordings: Sequence[Recording]) -> Annotations:
-    """The same annotations, knowing what a scan found out; the scan's order and facts come first."""
-    found = (facts_of(recording) for recording in recordings)
+    """The same annotations, knowing what a scan found out; the scan's order and facts come first.
+
+    Quarantined files are no recordings: no program could open them in a sequence.
+    """
+    found = (facts_of(recording) for recording in recordings if recording.status != "quarantined")
     return replace(annotations, recordings=join_facts([*found, *annotations.recordings]))
 
 

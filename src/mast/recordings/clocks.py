@@ -40,13 +40,10 @@ class Instant(NamedTuple):
     faults: tuple[str, ...] = ()
 
 
-def wall_time(
-    year: str, month: str, day: str, hour: str, minute: str, second: str, fraction: str | None
-) -> datetime | None:
-    """A time from its digits, `fraction` those after the second's point; None if there is no such time."""
-    microsecond = int(fraction.ljust(6, "0")) if fraction else 0
+def wall_time(text: str) -> datetime | None:
+    """A time written as ISO 8601 without a zone; None if there is no such time."""
     try:
-        local = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), microsecond)
+        local = datetime.fromisoformat(text)
     except ValueError:
         return None
     return local if is_plausible(local) else None
@@ -91,11 +88,17 @@ def place(clock: Clock, source: str, time_zone: str | None) -> Instant:
 
 def is_in_future(clock: Clock, instant: Instant, now: datetime) -> bool:
     """Whether a clock runs ahead of `now` by more than a day, which no time zone explains."""
+    if clock.local.year < now.year:
+        return False
     return (instant.utc or clock.local.replace(tzinfo=UTC)) > now + _FUTURE_SLACK
 
 
 def agree(header: Clock, name: Clock) -> bool:
     """Whether header and file name can mean one moment; if a zone is unsaid they may be whole zones apart."""
+    if header.local == name.local and (
+        name.offset_min is None or header.offset_min in (None, name.offset_min)
+    ):
+        return True
     apart_s = abs((header.local - name.local).total_seconds())
     if header.offset_min is not None and name.offset_min is not None:
         apart = _to_utc(header.local, header.offset_min) - _to_utc(name.local, name.offset_min)
@@ -118,4 +121,9 @@ def _place_in_zone(local: datetime, zone: ZoneInfo) -> Instant:
 
 
 def _to_utc(local: datetime, offset_min: int) -> datetime:
-    return local.replace(tzinfo=UTC) - timedelta(minutes=offset_min)
+    return local.replace(tzinfo=UTC) - _minutes(offset_min)
+
+
+@cache
+def _minutes(count: int) -> timedelta:
+    return timedelta(minutes=count)

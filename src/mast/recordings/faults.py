@@ -126,7 +126,7 @@ FAULTS: dict[str, Fault] = {
 @cache
 def worst_status(faults: tuple[str, ...]) -> Literal["ok", "suspect", "quarantined"]:
     """Status of a recording with these faults."""
+    if not faults:
+        return "ok"
     kinds = {FAULTS[fault].status for fault in faults}
-    if "quarantined" in kinds:
-        return "quarantined"
-    return "suspect" if kinds else "ok"
+    return "quarantined" if "quarantined" in kinds else "suspect"

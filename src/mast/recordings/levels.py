@@ -21,7 +21,7 @@ LIMIT = 0.999
 CLIPPED_SHARE = 0.001
 """A recording with at least this share of its sampled samples at the limit is reported as clipped."""
 
-_HASHED_BYTES = 4096
+_HASHED_BYTES = 1024
 _LAYOUTS: dict[str, tuple[str, float]] = {
     "PCM_U8": ("u1", 2.0**7),
     "PCM_16": ("<i2", 2.0**15),
@@ -92,7 +92,7 @@ def _levels(samples: NDArray[Any], full_scale: float, *, silent: bool, holds_mor
             return Levels(faults)
     size = np.abs(samples.astype(np.float64)) / full_scale
     at_limit = (size >= LIMIT) & ((size <= 1) | (not holds_more))
-    clipped_share = 0.0 if silent else np.count_nonzero(at_limit) / size.size
+    clipped_share = 0.0 if silent else int(np.count_nonzero(at_limit)) / size.size
     if silent:
         faults += ("silent",)
     elif clipped_share >= CLIPPED_SHARE:

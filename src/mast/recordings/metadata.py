@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from mast.recordings.clocks import (
@@ -37,8 +39,7 @@ class Naming:
             zone_named(self.time_zone)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What is known of a recording's making, each fact with its source; named as in `Recording`."""
 
     start_utc: datetime | None
@@ -56,8 +57,10 @@ class Facts:
     detail: str | None
 
 
-_COMMENT = re.compile(
-    r"Recorded at (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))? (\d\d)/(\d\d)/(\d{4})"
+_COMMENT_TIME = re.compile(
+    r"Recorded at (\d\d:\d\d:\d\d(?:\.\d{1,6})?) (\d\d)/(\d\d)/(\d{4})(?=[ (])", re.ASCII
+)
+_COMMENT_REST = re.compile(
     r"(?: \((UTC)(?:([+-])(0?\d|1[0-4])(?::(\d\d))?)?\))?"
     r" (?:by AudioMoth (\w+)|during deployment \w+)"
     r"(?:(?: using external microphone)? at (?:gain setting ([0-4])|([a-z-]+) gain))?",
@@ -71,8 +74,7 @@ _GUANO = re.compile(
 
 _GAINS = ("low", "low-medium", "medium", "medium-high", "high")
 _SILENT = Told()
-_UNTOLD = (None, None)
-_Sources = tuple[tuple[str, Told], ...]
+_Source = tuple[str, Told]
 
 
 def read_facts(
@@ -85,29 +87,31 @@ def read_facts(
     name = read_name(path)
     if comment and name.clock and not name.clock.audiomoth and "AudioMoth" in comment:
         name = name._replace(clock=name.clock._replace(audiomoth=True))
-    sources: _Sources = (
-        ("AudioMoth comment", read_comment(comment) if comment else _SILENT),
-        ("GUANO", read_guano(guano) if guano else _SILENT),
-        ("file name", name),
-    )
-    start = _start(sources, naming, now or datetime.now(UTC))
-    site, site_source = _site(path, sources, naming)
-    device, device_source = next(((told.device, source) for source, told in sources if told.device), _UNTOLD)
-    gain, gain_source = next(((told.gain, source) for source, told in sources if told.gain), _UNTOLD)
+    sources: list[_Source] = [("file name", name)]
+    if guano:
+        sources.insert(0, ("GUANO", read_guano(guano)))
+    if comment:
+        sources.insert(0, ("AudioMoth comment", read_comment(comment)))
+    device = device_source = gain = gain_source = None
+    for source, told in reversed(sources):
+        if told.device:
+            device, device_source = told.device, source
+        if told.gain:
+            gain, gain_source = told.gain, source
+    instant, local, start_source, detail = _start(sources, naming, now or datetime.now(UTC))
     return Facts(
-        start_utc=start.instant.utc,
-        start_local=start.local,
-        utc_offset_min=start.instant.offset_min,
-        start_source=start.source,
-        zone_source=start.instant.zone_source,
-        site=site,
-        site_source=site_source,
-        device=device,
-        device_source=device_source,
-        gain=gain,
-        gain_source=gain_source,
-        faults=start.instant.faults,
-        detail=start.detail,
+        instant.utc,
+        local,
+        instant.offset_min,
+        start_source,
+        instant.zone_source,
+        *_site(path, sources, naming),
+        device,
+        device_source,
+        gain,
+        gain_source,
+        instant.faults,
+        detail,
     )
 
 
@@ -116,21 +120,27 @@ def read_comment(comment: str) -> Told:
 
     One pattern serves all firmware, 1.0 to today: the sentence's end has changed often, its beginning hardly.
     """
-    match = _COMMENT.search(comment)
+    match = _COMMENT_TIME.search(comment)
     if match is None:
         return _SILENT
-    hour, minute, second, fraction, day, month, year, utc, sign, hours, minutes, serial, level, gain = (
-        match.groups()
-    )
-    local = wall_time(year, month, day, hour, minute, second, fraction)
-    if local is None:
+    time, day, month, year = match.groups()
+    local = wall_time(f"{year}-{month}-{day}T{time}")
+    rest = _rest_of_comment(comment[match.end() :].partition(" while ")[0])
+    if local is None or rest is None:
         return _SILENT
+    offset_min, device, gain = rest
+    return Told(Clock(local, offset_min, audiomoth=True), None, device, gain)
+
+
+@lru_cache(4096)
+def _rest_of_comment(rest: str) -> tuple[int | None, str | None, str | None] | None:
+    """Offset, device and gain: one recorder writes the same ones into all its files."""
+    match = _COMMENT_REST.match(rest)
+    if match is None:
+        return None
+    utc, sign, hours, minutes, serial, level, gain = match.groups()
     offset_min = offset_minutes(sign, hours, minutes) if sign else 0 if utc else None
-    return Told(
-        clock=Clock(local, offset_min, audiomoth=True),
-        device=f"AudioMoth {serial}" if serial else None,
-        gain=_GAINS[int(level)] if level else gain,
-    )
+    return offset_min, f"AudioMoth {serial}" if serial else None, _GAINS[int(level)] if level else gain
 
 
 def read_guano(guano: str) -> Told:
@@ -152,11 +162,12 @@ class _Start(NamedTuple):
     detail: str | None = None
 
 
-def _start(sources: _Sources, naming: Naming, now: datetime) -> _Start:
+def _start(sources: Sequence[_Source], naming: Naming, now: datetime) -> _Start:
     """The first clock that tells a time, checked against the file name and against `now`."""
-    clock, source = next(((told.clock, source) for source, told in sources if told.clock), _UNTOLD)
-    if clock is None or source is None:
+    telling = [(source, told.clock) for source, told in sources if told.clock]
+    if not telling:
         return _Start(Instant(None, faults=("no-start-time",)))
+    source, clock = telling[0]
     name_clock = sources[-1][1].clock
     zone_source = source
     if name_clock and _lends_zone(name_clock, clock):
@@ -171,7 +182,7 @@ def _start(sources: _Sources, naming: Naming, now: datetime) -> _Start:
     return _Start(instant, clock.local, source, detail)
 
 
-def _site(path: str, sources: _Sources, naming: Naming) -> tuple[str | None, str | None]:
+def _site(path: str, sources: Sequence[_Source], naming: Naming) -> tuple[str | None, str | None]:
     """The site by the user's template, else by GUANO or the file name, else by the folder of a bare time."""
     site = template_site(path, naming.site) if naming.site else None
     if site:
@@ -180,7 +191,7 @@ def _site(path: str, sources: _Sources, naming: Naming) -> tuple[str | None, str
         if told.site:
             return told.site, source
     folder = folder_site(path) if sources[-1][1].clock else None
-    return (folder, "folder") if folder else _UNTOLD
+    return (folder, "folder") if folder else (None, None)
 
 
 def _lends_zone(name: Clock, header: Clock) -> bool:

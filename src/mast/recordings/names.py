@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from mast.errors import ConfigError
@@ -45,30 +45,54 @@ _HEX_YEARS = range(2016, 2032)
 
 def read_name(path: str) -> Told:
     """What a file name tells, in the habits of the recorders and archives we know."""
-    name = path.rpartition("/")[2]
+    name = path[path.rfind("/") + 1 :]
     for match in _TIME.finditer(name):
-        year, dash, month, day, joint, hour, colon, minute, second, fraction, *zone = match.groups()
-        local = wall_time(year, month, day, hour, minute, second, fraction)
-        if local is None:
-            continue
-        prefix = name[: match.start()].strip("_-. ")
-        tail = _without_extension(name[match.end() :]).strip()
-        offset_min = _offset(*zone)
-        if offset_min is None and joint == "_" and not dash and not colon and tail in ("", "T"):
-            if not prefix:
-                return Told(Clock(local, audiomoth=True))
-            if _AUDIOMOTH_ID.fullmatch(prefix):
-                return Told(Clock(local, audiomoth=True), device=f"AudioMoth {prefix}")
-        if prefix:
-            return Told(Clock(local, offset_min), _SYNC_MARK.sub("", prefix))
-        observatory = _OBSERVATORY_TAIL.fullmatch(tail) if joint == "T" and offset_min is not None else None
-        return Told(Clock(local, offset_min), observatory[1] if observatory else None)
+        year, dash, month, day, joint, hour, colon, minute, second, fraction, zulu, sign, hours, minutes = (
+            match.groups()
+        )
+        local = wall_time(f"{year}-{month}-{day}T{hour}:{minute}:{second}.{fraction or 0}")
+        if local is not None:
+            zone = (zulu, sign, hours, minutes)
+            rest = _rest_of_name(name[: match.start()], name[match.end() :], zone, (dash, joint, colon))
+            return Told(Clock(local, rest.offset_min, rest.audiomoth), rest.site, rest.device)
     return _read_hex_name(_without_extension(name))
+
+
+class _Rest(NamedTuple):
+    """What the parts of a file name around its time tell."""
+
+    offset_min: int | None = None
+    audiomoth: bool = False
+    site: str | None = None
+    device: str | None = None
+
+
+@lru_cache(4096)
+def _rest_of_name(
+    before: str, after: str, zone: tuple[str | None, ...], marks: tuple[str, str, str]
+) -> _Rest:
+    """Files of one recorder are alike but for the time, so this is asked again and again."""
+    prefix, tail = before.strip("_-. "), _without_extension(after).strip()
+    offset_min = _offset(*zone)
+    if offset_min is None and marks == ("", "_", "") and tail in ("", "T"):
+        if not prefix:
+            return _Rest(audiomoth=True)
+        if _AUDIOMOTH_ID.fullmatch(prefix):
+            return _Rest(audiomoth=True, device=f"AudioMoth {prefix}")
+    if prefix:
+        return _Rest(offset_min, site=_SYNC_MARK.sub("", prefix))
+    observatory = _OBSERVATORY_TAIL.fullmatch(tail) if marks[1] == "T" and offset_min is not None else None
+    return _Rest(offset_min, site=observatory[1] if observatory else None)
 
 
 def folder_site(path: str) -> str | None:
     """The nearest folder that is not merely a date, as AudioMoths make one for each day."""
-    for folder in reversed(path.split("/")[:-1]):
+    return _folder_site(path.rpartition("/")[0])
+
+
+@lru_cache(4096)
+def _folder_site(folders: str) -> str | None:
+    for folder in reversed(folders.split("/")):
         if folder and not _DATE_FOLDER.fullmatch(folder):
             return folder
     return None

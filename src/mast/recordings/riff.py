@@ -31,6 +31,7 @@ _ENCODINGS = {
 }
 _CHUNK = struct.Struct("<4sI")
 _FORMAT = struct.Struct("<HHIIHH")
+_UINT = struct.Struct("<I")
 _WIDE = struct.Struct("<Q")
 
 
@@ -65,6 +66,33 @@ class WavHeader(NamedTuple):
 
 def read_wav_header(head: bytes, size_bytes: int, read_at: ReadAt) -> WavHeader | None:
     """Header of a WAV file of `size_bytes` that begins with `head`; None if it is no WAV at all."""
+    return _common_header(head, size_bytes) or _walked_header(head, size_bytes, read_at)
+
+
+def _common_header(head: bytes, size_bytes: int) -> WavHeader | None:
+    """The header nearly every recorder writes: a format, perhaps a comment, then honest sound to the end of the file.
+
+    The walk says the same of it at three times the price, which counts over millions of files.
+    """
+    if head[:4] != b"RIFF" or head[8:20] != b"WAVEfmt \x10\0\0\0" or len(head) < 44:
+        return None
+    comment, body = None, 44
+    if head[36:40] == b"LIST":
+        count = _UINT.unpack_from(head, 40)[0]
+        body += 8 + count
+        if count % 2 or body > len(head):
+            return None
+        comment = _list_comment(head[44 : body - 8])
+    if head[body - 8 : body - 4] != b"data" or _UINT.unpack_from(head, body - 4)[0] != size_bytes - body:
+        return None
+    encoding, rate_hz, channels, frame_bytes = _layout(head[20:36])
+    present = size_bytes - body
+    sound = present - present % frame_bytes
+    return WavHeader(encoding, rate_hz, channels, frame_bytes, body, present, sound, None, comment, None)
+
+
+def _walked_header(head: bytes, size_bytes: int, read_at: ReadAt) -> WavHeader | None:
+    """Header of any WAV file, chunk by chunk."""
     if head[:4] not in (b"RIFF", b"RF64", b"BW64") or not b"WAVE".startswith(head[8:12]):
         return None
 

@@ -87,20 +87,20 @@ def collections_from_folders(
     folders: Sequence[str], site: str | None = None, time_zone: str | None = None
 ) -> dict[str, Collection]:
     """Folders of a command line as collections, each named as its folder, with parents' names where two are alike."""
-    from mast.config import Collection
+    from mast.config import Collection, checked
 
     roots = [folder.rstrip("/") if is_remote(folder) else str(Path(folder).absolute()) for folder in folders]
     for root in roots:
         if not is_remote(root) and not Path(root).is_dir():
-            what = (
-                "is a file. Give the folder that holds it"
+            why = (
+                "it is a file; give the folder that holds it"
                 if Path(root).exists()
                 else "there is no such folder"
             )
-            raise StorageError(f"{root}: {what}." if what.startswith("there") else f"{root} {what}.")
+            raise StorageError(f"{root}: {why}.")
     check_apart(roots)
     return {
-        name: Collection(root=root, site=site, time_zone=time_zone)
+        name: checked(Collection, {"root": root, "site": site, "time_zone": time_zone}, root)
         for name, root in zip(_names(roots), roots, strict=True)
     }
 

@@ -238,11 +238,12 @@ def _headline(summary: Summary) -> Text:
 
 def _sites_table(summary: Summary) -> RenderableType:
     from rich import box
+    from rich.console import Group
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
     table.add_column("Site", overflow="fold", max_width=32)
-    for name in ("Files", "Hours", "First day", "Last day", "Days\nmissed", "Time\nheard"):
+    for name in ("Files", "Sound", "First day", "Last day", "Days\nmissed", "Time\nheard"):
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     table.add_column("Schedule", no_wrap=True)
     for site in summary.sites:
@@ -250,7 +251,7 @@ def _sites_table(summary: Summary) -> RenderableType:
         table.add_row(
             _safe(site.site, "" if site.site != NO_SITE else "italic"),
             f"{site.recordings:,}",
-            f"{site.hours:,.1f}",
+            _hours(site.hours),
             str(site.first_day or "–"),
             str(site.last_day or "–"),
             _safe(missed, "yellow" if site.days_missed else ""),
@@ -258,9 +259,7 @@ def _sites_table(summary: Summary) -> RenderableType:
             _schedule(site),
         )
     more = summary.site_count - len(summary.sites)
-    if more:
-        table.add_row(_safe(f"… and {more:,} more", "dim"))
-    return table
+    return Group(table, _safe(f"… and {more:,} more", "dim")) if more else table
 
 
 def _remarks(summary: Summary) -> Iterator[Text]:
@@ -329,7 +328,9 @@ def _span(seconds: float) -> str:
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f} hours" if hours < 1000 else f"{hours:,.0f} hours"
+    if hours < 1:
+        return f"{60 * hours:.1f} min"
+    return f"{hours:,.1f} h" if hours < 1000 else f"{hours:,.0f} h"
 
 
 def _bytes(count: float) -> str:

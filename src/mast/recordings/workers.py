@@ -8,8 +8,8 @@ end with their parent, and one that a decoder brings down costs one file, not th
 
 from __future__ import annotations
 
+import marshal
 import os
-import pickle
 import signal
 import struct
 import subprocess
@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from mast.errors import MastError
 from mast.recordings.find import Found, walk
+from mast.recordings.metadata import Naming
 from mast.recordings.probe import Place, Row, probe_row
 from mast.storage import is_remote
 
@@ -53,7 +55,7 @@ def write_spool(path: Path, places: Sequence[Place], on_found: Callable[[int], N
     files = batches = 0
     ignored: Counter[str] = Counter()
     with path.open("wb") as spool:
-        _send(spool, [tuple(place) for place in places])
+        _send(spool, [_flat(place) for place in places])
         for index, place in enumerate(places):
             finds = walk(place.root, ignored)
             while batch := [tuple(found) for found in islice(finds, BATCH_FILES)]:
@@ -158,7 +160,7 @@ def _batches(spool: Path, first: int, step: int) -> Iterator[list[Row]]:
 def _finds(spool: Path, first: int, step: int) -> Iterator[tuple[Place, list[Found]]]:
     """Every `step`-th batch of a spool, from the `first` on."""
     with spool.open("rb") as file:
-        places = [Place(*place) for place in _receive(file)]
+        places = [_place(*values) for values in _receive(file)]
         for _ in range(first):
             _skip(file)
         while batch := _receive(file):
@@ -185,13 +187,21 @@ def _rows_one_by_one(spool: Path, batch: int) -> list[Row]:
     return rows
 
 
+def _flat(place: Place) -> tuple[str | None, ...]:
+    return place.collection, place.root, place.naming.site, place.naming.time_zone, place.now.isoformat()
+
+
+def _place(collection: str, root: str, site: str | None, time_zone: str | None, now: str) -> Place:
+    return Place(collection, root, Naming(site, time_zone), datetime.fromisoformat(now))
+
+
 def _cores() -> int:
     """Cores this process may use, which on a cluster are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _send(file: IO[bytes], item: Any) -> None:
-    data = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    data = marshal.dumps(item)
     file.write(_LENGTH.pack(len(data)))
     file.write(data)
     file.flush()
@@ -202,7 +212,7 @@ def _receive(file: IO[bytes] | None) -> Any:
     if file is None or len(length := file.read(_LENGTH.size)) < _LENGTH.size:
         return None
     data = file.read(size := _LENGTH.unpack(length)[0])
-    return pickle.loads(data) if len(data) == size else None  # noqa: S301 (written by our own process)
+    return marshal.loads(data) if len(data) == size else None  # noqa: S302 (written by our own process)
 
 
 def _skip(file: IO[bytes]) -> None:

@@ -1,0 +1,1 @@
+"""From chunks and boxes to training examples."""

@@ -1,0 +1,1 @@
+"""What people look at: one look for every spectrogram, plot and page."""

@@ -1,0 +1,90 @@
+"""`mast show`: the right recording, the right boxes, the right clock, or an error that says what to do."""
+
+from datetime import UTC, datetime
+
+import matplotlib.image
+import numpy as np
+import pytest
+import soundfile
+
+from mast.errors import AnnotationError, AudioError
+from mast.events import Event
+from mast.example import audiomoth_wav
+from mast.pictures.show import boxes_of, show, start_clock
+from mast.recordings.metadata import Naming
+from mast.recordings.probe import probe
+
+
+@pytest.fixture
+def recording(tmp_path):
+    path = tmp_path / "A1" / "20240510_053000.WAV"
+    path.parent.mkdir()
+    sound = np.random.default_rng(0).normal(0, 0.1, 32_000 * 3)
+    path.write_bytes(audiomoth_wav(sound, datetime(2024, 5, 10, 5, 30), 330, "24F3190160"))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_a_picture_is_written_in_the_format_of_its_name(recording, tmp_path, suffix):
+    shown = show(str(recording), [Event("x", 1, 2, 100, 200)], tmp_path / f"picture.{suffix}")
+    assert (shown.start_s, shown.end_s, shown.duration_s, shown.boxes) == (0, 3, 3, 1)
+    start = (tmp_path / f"picture.{suffix}").read_bytes()[:100]
+    assert {"png": b"PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix] in start
+
+
+def test_a_picture_is_large_enough_for_a_slide(recording, tmp_path):
+    show(str(recording), [], tmp_path / "picture.png")
+    assert matplotlib.image.imread(tmp_path / "picture.png").shape[:2] == (960, 2400)
+
+
+def test_of_a_long_recording_a_minute_is_shown(tmp_path):
+    soundfile.write(tmp_path / "long.wav", np.zeros(8000 * 100), 8000)
+    shown = show(str(tmp_path / "long.wav"), [], tmp_path / "long.png", span_s=(30, None))
+    assert (shown.start_s, shown.end_s) == (30, 90)
+
+
+def test_only_boxes_within_the_span_count(recording, tmp_path):
+    events = [Event("x", 0, 1), Event("x", 2.5, 2.8)]
+    assert show(str(recording), events, tmp_path / "p.png", span_s=(2, 3)).boxes == 1
+
+
+@pytest.mark.parametrize(
+    ("span_s", "band_hz", "message"),
+    [
+        ((9, None), (0, None), "lasts 3.0 s; nothing can be shown from 9 s on"),
+        ((2, 1), (0, None), "--to must be after --from"),
+        ((0, None), (5000, 4000), "between 0 and 16000 Hz"),
+        ((0, None), (-5, 4000), "between 0 and 16000 Hz"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_with_what_can(recording, tmp_path, span_s, band_hz, message):
+    with pytest.raises(AudioError, match=message):
+        show(str(recording), [], tmp_path / "p.png", span_s=span_s, band_hz=band_hz)
+
+
+def test_the_clock_is_that_of_the_place_and_without_a_zone_that_of_the_recorder(recording, tmp_path):
+    clock = start_clock(probe(str(recording.parent), "", recording.name, Naming()))
+    assert clock == datetime(2024, 5, 10, 0, 0, tzinfo=UTC)
+    assert clock.strftime("%H:%M %z") == "05:30 +0530"
+    soundfile.write(tmp_path / "SM4_20240510_053000.wav", np.ones(800) / 2, 8000)
+    assert start_clock(probe(str(tmp_path), "", "SM4_20240510_053000.wav", Naming())) == datetime(2024, 5, 10, 5, 30)
+
+
+def test_of_a_folder_of_tables_only_the_recordings_own_boxes_are_taken(recording, tmp_path):
+    table = tmp_path / "boxes.csv"
+    table.write_text(
+        "recording,start_s,end_s,low_hz,high_hz,label\n"
+        "B1/20240510_053000.WAV,0,1,100,200,other site\n"
+        "A1/20240510_053000.WAV,1,2,100,200,this one\n"
+        "A1/20240510_063000.WAV,1,2,100,200,other time\n"
+    )
+    assert [event.label for event in boxes_of(str(recording), str(table), None)] == ["this one"]
+
+
+def test_a_table_about_other_recordings_is_refused_with_their_names(recording, tmp_path):
+    table = tmp_path / "boxes.csv"
+    table.write_text("recording,start_s,end_s,low_hz,high_hz,label\nowl.wav,0,1,100,200,owl\n")
+    with pytest.raises(
+        AnnotationError, match="says nothing about .*20240510_053000.WAV. It speaks of owl.wav"
+    ):
+        boxes_of(str(recording), str(table), "csv")

@@ -1,0 +1,131 @@
+"""The command line as people meet it: messages instead of stack traces, exit codes, and an answer at once."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mast import __version__
+from mast.cli import app, main
+from mast.example import write_example
+
+MAST = [sys.executable, "-c", "from mast.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("example") / "demo"
+    write_example(folder)
+    return folder
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, demo):
+    (tmp_path / "demo").symlink_to(demo)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def mast(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def failing(capsys, monkeypatch, *words: str) -> str:
+    """What `mast` says as it exits with 1."""
+    monkeypatch.setattr(sys, "argv", ["mast", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_help_answers_in_under_half_a_second_and_loads_nothing_heavy():
+    times_s = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([*MAST, "--help"], check=True, capture_output=True)
+        times_s.append(time.perf_counter() - start)
+    assert min(times_s) < 0.5
+    heavy = "torch", "pyarrow", "numpy", "matplotlib", "duckdb", "pydantic", "soundfile"
+    check = f"import sys, mast.cli; sys.exit(', '.join(m for m in {heavy} if m in sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False).stderr
+    assert loaded.strip() == ""
+
+
+def test_the_version_is_told():
+    assert mast("--version").strip() == __version__
+
+
+def test_a_scan_tells_and_writes_what_it_found(desk):
+    output = mast("scan", "demo/card", "--out", "table.parquet")
+    assert "16 recordings" in output
+    assert "2 quarantined" in output
+    assert Path("table.parquet").is_file()
+
+
+def test_a_study_is_scanned_into_its_work_folder_with_its_expert_boxes(desk):
+    Path("study.yaml").write_text(
+        "collections: {card: {root: demo/card}}\nannotations: [{path: demo/boxes, format: raven}]\n"
+    )
+    output = mast("scan", "study.yaml", "--set", "labels.noise=[insect]")
+    assert "42 animal, 6 noise; 9 recordings reviewed" in output
+    assert sorted(path.name for path in Path("work").iterdir()) == [
+        "annotations.parquet",
+        "recordings.parquet",
+        "reviewed.parquet",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scan", "nowhere"], "there is no such folder"),
+        (["scan", "demo/card", "--set", "a=b"], "--set changes the settings of a study file"),
+        (["scan", "study.yaml", "demo/card"], "With a study file"),
+        (["scan", "study.yaml"], "no collections"),
+        (["scan", "labels.yaml"], "'hoot': 8"),
+        (["scan", "demo/card", "--time-zone", "Mars/Base"], "not a time zone"),
+        (["show", "nowhere.wav"], "there is no such file"),
+        (["show", "demo/card/B1/notes.wav"], "not a sound file"),
+        (["show", "demo/card/A1/20240511_073000.WAV", "--from", "soon"], "write seconds, such as 90"),
+        (["show", "demo/card/A1/20240511_073000.WAV", "--to", "1:2:3:4"], "write seconds, such as 90"),
+        (["show", "demo/card/A1/20240511_073000.WAV", "--boxes", "nowhere.txt"], "nowhere.txt"),
+        (["convert", "demo/boxes", "x", "--to", "raben"], "--to raben: no such format. Use raven"),
+        (["convert", "nowhere", "x", "--to", "csv"], "no such file"),
+        (["config", "nowhere.yaml"], "no such study file"),
+        (["config", "--set", "spectogram.bins=3"], "Did you mean spectrogram?"),
+        (["example", "demo"], "is not empty"),
+    ],
+)
+def test_a_mistake_is_one_message_that_says_what_to_do_and_exit_code_1(
+    desk, capsys, monkeypatch, words, message
+):
+    Path("study.yaml").write_text("work: w\n")
+    Path("labels.yaml").write_text(
+        "collections: {card: {root: demo/card}}\nannotations: [{path: demo/boxes, format: raven}]\n"
+        "labels: {animal: [trill, whistle, frog, insect, two-note song]}\n"
+    )
+    said = failing(capsys, monkeypatch, *words)
+    assert message in said
+    assert "Traceback" not in said
+
+
+def test_times_may_be_seconds_minutes_or_hours(desk):
+    recording = "demo/card/A1/20240511_073000.WAV"
+    assert "7.5 s to 30 s" in mast("show", recording, "--from", "0:00:07.5", "--out", "a.png")
+    assert "7 s to 14 s" in mast("show", recording, "--from", "7", "--to", "0:14", "--out", "a.png")
+
+
+def test_a_picture_is_named_after_its_recording(desk):
+    mast("show", "demo/card/A1/20240511_073000.WAV")
+    assert Path("20240511_073000.png").is_file()
+
+
+def test_conversions_tell_what_they_did(desk):
+    assert "48 events in 9 recordings" in mast("convert", "demo/boxes", "boxes.csv", "--to", "csv")
+    assert "boxes.csv (csv)" in mast("convert", "boxes.csv", "again", "--to", "raven", "--from", "csv")

@@ -1,0 +1,128 @@
+"""Every command in the docs runs, and prints what the page says it prints."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mast.example import write_example
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("tutorial/*.md")),
+    *sorted((ROOT / "docs").glob("howto/*.md")),
+]
+MAST = str(Path(sys.executable).parent / "mast")
+
+
+def console_steps(text: str) -> list[tuple[str, list[str]]]:
+    """(command, lines the page shows below it) of every console block, and files the page asks to save."""
+    steps: list[tuple[str, list[str]]] = []
+    for kind, title, body in re.findall(r"```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)```", text, re.DOTALL):
+        if title:
+            steps.append((f"save {title}", body.splitlines()))
+        elif kind == "console":
+            for line in body.splitlines():
+                if line.startswith("$ "):
+                    steps.append((line[2:], []))
+                elif line.strip() and steps:
+                    steps[-1][1].append(line)
+    return steps
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with what the pages speak of: cards, an expert's table, Raven tables."""
+    write_example(tmp_path / "made")
+    shutil.copytree(tmp_path / "made" / "card", tmp_path / "cards")
+    shutil.copy(
+        tmp_path / "cards" / "A1" / "20240511_073000.WAV", tmp_path / "cards" / "A1" / "20230510_073000.WAV"
+    )
+    shutil.copytree(tmp_path / "made" / "boxes", tmp_path / "raven_tables")
+    table = (tmp_path / "raven_tables" / "A1" / "20240511_073000.WAV.Table.1.selections.txt").read_text(
+        "utf-8"
+    )
+    (tmp_path / "expert.txt").write_text(table.replace("20240511_073000", "20230510_073000"), "utf-8")
+    (tmp_path / "study.yaml").write_text("collections: {cards: {root: cards}}\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def run(command: str, environment: dict[str, str]) -> str:
+    """Run a documented command without a shell; `export` lines only change the environment."""
+    words = shlex.split(command, comments=True)
+    if words[0] == "export":
+        environment.update(
+            word.split("=", 1) for word in words[1:] if "…" not in word and "example.org" not in word
+        )
+        return ""
+    assert words[0] == "mast", f"only mast's own commands stand in the docs, not {words[0]}"
+    done = subprocess.run([MAST, *words[1:]], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+NOT_OURS = ("pip install",)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, request):
+    steps = console_steps(page.read_text("utf-8"))
+    if "s3://my-archive" in str(steps):
+        put_cards_into_bucket(request, desk)
+    environment = {**os.environ, "COLUMNS": "100"}
+    for command, lines in steps:
+        if command.startswith("save "):
+            Path(command.removeprefix("save ")).write_text("\n".join(lines) + "\n", "utf-8")
+        elif not command.startswith(NOT_OURS):
+            printed = squeezed(run(command, environment))
+            for line in lines:
+                assert squeezed(line) in printed, f"$ {command}\nshould print: {line}\nprinted: {printed}"
+
+
+def put_cards_into_bucket(request, desk):
+    import boto3
+
+    request.getfixturevalue("bucket")
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="my-archive")
+    for path in sorted((desk / "cards").rglob("*.WAV")):
+        client.upload_file(str(path), "my-archive", f"2023/{path.relative_to(desk / 'cards').as_posix()}")
+
+
+def test_pages_have_commands_at_all():
+    assert sum(len(console_steps(page.read_text("utf-8"))) for page in PAGES) > 15
+
+
+def test_the_reference_pages_follow_from_the_code():
+    check = subprocess.run(
+        [sys.executable, "tools/reference.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stderr
+
+
+def test_the_paper_map_leads_to_things_that_exist():
+    page = (ROOT / "docs" / "paper_map.md").read_text("utf-8")
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", page):
+        assert f"def {name}(" in tests, name
+    for name in re.findall(r"`(tests/[\w/]+\.py)`", page):
+        assert (ROOT / name).is_file(), name
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    for name in re.findall(r"`(?:\w+\.)+(\w+)`", re.sub(r"`tests/[^`]+`", "", page)):
+        found = re.search(rf"(class|def) {name}\b", sources) or list((ROOT / "src").rglob(f"{name}.py"))
+        assert found, name

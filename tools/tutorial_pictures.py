@@ -1,0 +1,34 @@
+"""Makes the tutorial's pictures by the tutorial's own commands, small enough for the repository.
+
+python tools/tutorial_pictures.py
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial"
+SIZE = (1600, 640)
+
+
+def main() -> None:
+    """Run every command of the page that makes the card or a picture, then shrink the pictures."""
+    page = (TUTORIAL / "card-to-spectrogram.md").read_text("utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for command in re.findall(r"^\$ mast ((?:example|show) .*)$", page, re.MULTILINE):
+            code = "from mast.cli import main; main()"
+            subprocess.run([sys.executable, "-c", code, *shlex.split(command)], cwd=folder, check=True)  # noqa: S603
+        for picture in sorted(Path(folder).glob("*.png")):
+            small = Image.open(picture).convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).quantize(128)
+            small.save(TUTORIAL / "images" / picture.name, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
