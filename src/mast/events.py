@@ -133,7 +133,8 @@ class Annotation(Event):
     @classmethod
     def of(cls, event: Event, kind: Kind, source: str) -> Self:
         """The event with its meaning and origin."""
-        return cls(*(getattr(event, field.name) for field in fields(Event)), kind=kind, source=source)
+        values = {field.name: getattr(event, field.name) for field in fields(Event)}
+        return cls(**values, kind=kind, source=source)
 
 
 @dataclass(frozen=True, slots=True)

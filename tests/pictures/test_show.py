@@ -67,7 +67,9 @@ def test_the_clock_is_that_of_the_place_and_without_a_zone_that_of_the_recorder(
     assert clock == datetime(2024, 5, 10, 0, 0, tzinfo=UTC)
     assert clock.strftime("%H:%M %z") == "05:30 +0530"
     soundfile.write(tmp_path / "SM4_20240510_053000.wav", np.ones(800) / 2, 8000)
-    assert start_clock(probe(str(tmp_path), "", "SM4_20240510_053000.wav", Naming())) == datetime(2024, 5, 10, 5, 30)
+    assert start_clock(probe(str(tmp_path), "", "SM4_20240510_053000.wav", Naming())) == datetime(
+        2024, 5, 10, 5, 30
+    )
 
 
 def test_of_a_folder_of_tables_only_the_recordings_own_boxes_are_taken(recording, tmp_path):

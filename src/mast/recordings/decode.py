@@ -87,7 +87,8 @@ class Audio:
                 f"{self.location}: the sound breaks off at {end_s:.1f} s; the file is damaged there."
             )
         mono = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1)
-        return np.nan_to_num(mono, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        wave: Wave = np.nan_to_num(mono, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        return wave
 
 
 @contextmanager
