@@ -1,0 +1,40 @@
+"""Every benchmark runs, in its small version, and writes the figures it promises; its full result is in the repository."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mast.recordings.faults import FAULTS
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = {
+    "fbank": (["--rounds", "1", "--batch", "1"], {"max_abs_error", "ratio_to_lhotse"}),
+    "long_file": (["--hours", "0.02"], {"chunks", "chunks_expected", "peak_mb"}),
+    "scan": (
+        ["--files", "600"],
+        {"files", "fault_classes_injected", "fault_classes_reported", "peak_mb", "ratio_to_info_loop"},
+    ),
+}
+ALWAYS = {"command", "machine", "versions", "date"}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
+    options, figures = BENCHMARKS[name]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options, "--out", str(tmp_path / "result.json")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    small = json.loads((tmp_path / "result.json").read_text("utf-8"))
+    full = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
+    assert figures | ALWAYS <= small.keys()
+    assert small.keys() == full.keys()
+    if name == "fbank":
+        assert small["max_abs_error"] < 1e-4
+    if name == "long_file":
+        assert small["chunks"] == small["chunks_expected"]
+    if name == "scan":
+        assert small["missed"] == []
+        assert small["fault_classes_reported"] == small["fault_classes_injected"] >= len(FAULTS) - 1
+        assert small["peak_mb"] < 400
