@@ -1,4 +1,4 @@
-"""Every benchmark runs, in its small version, and writes the figures it promises; its full result is in the repository."""
+"""Every benchmark runs in a small version and writes the figures it promises; its full result is in the repository."""
 
 import json
 import subprocess
@@ -18,6 +18,10 @@ BENCHMARKS = {
         {"files", "fault_classes_injected", "fault_classes_reported", "peak_mb", "ratio_to_info_loop"},
     ),
 }
+BENCHMARKS |= {
+    "loader": (["--rows", "64"], {"ratio_local", "ratio_s3"}),
+    "prepare": (["--small"], {"ratio_to_bare", "kills", "stores_equal"}),
+}
 ALWAYS = {"command", "machine", "versions", "date"}
 
 
@@ -34,6 +38,8 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
         assert small["max_abs_error"] < 1e-4
     if name == "long_file":
         assert small["chunks"] == small["chunks_expected"]
+    if name == "prepare":
+        assert small["stores_equal"]
     if name == "scan":
         assert small["missed"] == []
         assert small["fault_classes_reported"] == small["fault_classes_injected"] >= len(FAULTS) - 1

@@ -76,6 +76,7 @@ def test_a_study_is_scanned_into_its_work_folder_with_its_expert_boxes(desk):
     assert "42 animal, 6 noise; 9 recordings reviewed" in output
     assert sorted(path.name for path in Path("work").iterdir()) == [
         "annotations.parquet",
+        "made.json",
         "recordings.parquet",
         "reviewed.parquet",
     ]
@@ -129,3 +130,59 @@ def test_a_picture_is_named_after_its_recording(desk):
 def test_conversions_tell_what_they_did(desk):
     assert "48 events in 9 recordings" in mast("convert", "demo/boxes", "boxes.csv", "--to", "csv")
     assert "boxes.csv (csv)" in mast("convert", "boxes.csv", "again", "--to", "raven", "--from", "csv")
+
+
+def test_a_study_goes_from_init_to_prepared_and_status_knows_at_every_step(desk):
+    assert "sites: A1, A2, B1" in mast("init", "demo/card", "--boxes", "demo/boxes", "--site", "{site}/*")
+    assert "Next: mast scan study.yaml" in mast("status", "study.yaml")
+    mast("scan", "study.yaml")
+    assert "Next: mast splits study.yaml" in mast("status", "study.yaml")
+    assert "train" in mast("splits", "study.yaml")
+    assert "Next: mast prepare study.yaml" in mast("status", "study.yaml")
+    assert "Normalisation band-median" in mast("prepare", "study.yaml")
+    assert "Everything is made and up to date" in mast("status", "study.yaml")
+    assert "out of date" in mast("status", "study.yaml", "--set", "chunking.hop_s=2.56")
+    assert "13 recordings" in mast("prepare", "study.yaml")
+    assert "audiomae" not in mast("prepare", "study.yaml", "--set", "normalisation=audiomae")
+
+
+def test_a_budget_is_cut_out_and_collected(desk):
+    mast("init", "demo/card", "--site", "{site}/*")
+    mast("scan", "study.yaml")
+    mast("splits", "study.yaml")
+    assert "min → round" in mast("budget", "study.yaml", "--hours", "0.03", "--out", "round")
+    assert "0 boxes" in mast("budget", "study.yaml", "--collect", "round")
+
+
+def test_init_asks_a_person_for_what_the_recordings_do_not_tell(desk, monkeypatch):
+    import numpy as np
+    import soundfile
+
+    Path("sm").mkdir()
+    soundfile.write("sm/SM4_20240510_070000.wav", np.ones(800) / 9, 8000)
+    soundfile.write("sm/nothing.wav", np.ones(800) / 9, 8000)
+    answers = iter(["Asia/Kathmandu", "{site}_*", ""])
+    monkeypatch.setattr("typer.prompt", lambda *args, **kwargs: next(answers))
+    from mast import cli
+
+    monkeypatch.setattr(cli.sys, "stdin", type("Terminal", (), {"isatty": staticmethod(lambda: True)})())
+    cli.init("sm", out=Path("sm.yaml"))
+    text = Path("sm.yaml").read_text()
+    assert "time_zone: Asia/Kathmandu" in text
+    assert "site: '{site}_*'" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["init", "demo/card", "--out", "there.yaml"], "already there"),
+        (["init", "nowhere"], "no such folder"),
+        (["splits", "there.yaml"], "mast scan"),
+        (["budget", "there.yaml"], "mast splits"),
+        (["budget", "there.yaml", "--strategy", "lucky"], "time-balanced"),
+        (["prepare", "there.yaml"], "mast scan"),
+    ],
+)
+def test_what_comes_too_early_is_told_what_to_do_first(desk, capsys, monkeypatch, words, message):
+    Path("there.yaml").write_text("collections: {card: {root: demo/card}}\n")
+    assert message in failing(capsys, monkeypatch, *words)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from mast.config import AnnotationFormat, Collection
-    from mast.recordings.scan import OnProgress, Stage
 
 app = typer.Typer(
     name="mast",
@@ -33,6 +33,14 @@ Zone = Annotated[
     str | None,
     typer.Option("--time-zone", metavar="ZONE", help="Zone of clocks that do not say theirs: Europe/Madrid"),
 ]
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, such as study.yaml.")]
+STAGES = {
+    "finding": "Finding files",
+    "reading": "Reading them",
+    "comparing": "Comparing possible duplicates",
+    "preparing": "Preparing sound (s)",
+    "measuring": "Measuring it (s)",
+}
 FORMATS_HELP = "raven, audacity, csv, birdeep, aoef, audubon-core, camtrap-dp or batdetect2"
 
 
@@ -107,6 +115,123 @@ def scan(
             "--set changes the settings of a study file; give one, such as mast scan study.yaml."
         )
     _scan(collections_from_folders(sources, site, time_zone), out or "recordings.parquet")
+
+
+@app.command()
+def init(
+    recordings: Annotated[str, typer.Argument(help="Folder of recordings, or s3://bucket/prefix.")],
+    boxes: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="An expert's tables: a file or a folder, in any format."),
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(metavar="TEMPLATE", help="Where paths name the site: '{site}/*'")
+    ] = None,
+    time_zone: Zone = None,
+    noise: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="A label of other sounds; may be given again.")
+    ] = None,
+    ignored: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="A label that counts as neither; may be given again."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The study file to write.")] = Path("study.yaml"),
+) -> None:
+    """Write a first study file.
+
+    Looks at the recordings and tables first, and asks for what they do not tell if a person is there to answer.
+    """
+    from mast.recordings.metadata import Naming
+    from mast.storage import written_whole
+    from mast.study.draft import Answers, look_at_recordings, look_at_tables, write_draft
+
+    if out.exists():
+        raise ConfigError(f"{out} is already there. Name another file with --out.")
+    seen = look_at_recordings(recordings, Naming(site, time_zone))
+    typer.echo(seen.summary())
+    if seen.without_zone and time_zone is None:
+        time_zone = _asked("These clocks do not say their time zone. Which is it (such as Europe/Madrid)?")
+    if seen.without_site and site is None:
+        site = _asked("Where do paths name the site (such as {site}/*)?")
+    boxes = boxes or _asked("Where are an expert's tables (a file or folder)?")
+    tables = look_at_tables(boxes) if boxes else None
+    if tables:
+        typer.echo(tables.summary())
+    answers = Answers(recordings, site, time_zone, tables, tuple(noise or ()), tuple(ignored or ()))
+    with written_whole(str(out)) as file:
+        file.write(write_draft(answers, out).encode())
+    typer.echo(f"Written: {out}. Read it, change what is not right, then: mast scan {out}")
+
+
+@app.command()
+def status(study: StudyFile, overrides: Overrides = None) -> None:
+    """Tell what a study has, what is out of date, and what to run next."""
+    from rich.console import Console
+
+    from mast.config import load_study
+    from mast.study.products import look, next_step, render
+
+    found = look(load_study(study, overrides or ()))
+    Console().print(render(found))
+    verb = next_step(found)
+    typer.echo(f"Next: mast {verb} {study}" if verb else "Everything is made and up to date.")
+
+
+@app.command()
+def splits(study: StudyFile, overrides: Overrides = None) -> None:
+    """Share sound out for training and testing.
+
+    Contiguous stretches of time, days and sites are kept apart, so that no test hears what training heard.
+    """
+    from rich.console import Console
+
+    from mast.config import load_study
+    from mast.datasets.split_summary import render, split_study
+    from mast.study.products import remember
+
+    settings = load_study(study, overrides or ())
+    Console().print(render(split_study(settings)))
+    remember(settings, "splits.parquet")
+
+
+@app.command()
+def budget(
+    study: StudyFile,
+    hours: Annotated[float, typer.Option(min=0.001, help="How much sound an expert will listen to.")] = 1.0,
+    strategy: Annotated[str, typer.Option(help="time-balanced, random or sequential.")] = "time-balanced",
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where the cut files go. [default: below the work folder]"),
+    ] = None,
+    collect: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Bring back the boxes drawn in such a folder.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Propose what to annotate next, ready to open in Raven or Audacity."""
+    from mast.config import load_study
+    from mast.datasets.budget import budget_study, collect_study, strategy_named
+
+    settings = load_study(study, overrides or ())
+    if collect:
+        typer.echo(collect_study(collect))
+        return
+    typer.echo(budget_study(settings, hours, strategy_named(strategy), folder=out).summary())
+
+
+@app.command()
+def prepare(study: StudyFile, overrides: Overrides = None) -> None:
+    """Bring all sound into one store for training, and measure it.
+
+    May be stopped at any moment and goes on with the same command.
+    """
+    from mast.config import load_study
+    from mast.datasets.preparing import prepare_study
+
+    settings = load_study(study, overrides or ())
+    with _progress() as on_progress:
+        report = prepare_study(settings, on_progress)
+    typer.echo(report)
 
 
 @app.command()
@@ -207,6 +332,7 @@ def _scan_study(path: Path, overrides: list[str]) -> None:
     from mast.config import load_study
     from mast.events import Annotation, Reviewed, read_column, write_table
     from mast.storage import join
+    from mast.study.products import remember
 
     study = load_study(path, overrides)
     if not study.collections:
@@ -215,47 +341,53 @@ def _scan_study(path: Path, overrides: list[str]) -> None:
         )
     table = join(study.work, "recordings.parquet")
     _scan(study.collections, table)
+    remember(study, "recordings.parquet")
     if study.annotations:
         expertise = read_expertise(study, read_column(table, "recording_id"))
         write_table(expertise.annotations, Annotation, join(study.work, "annotations.parquet"))
         write_table(expertise.reviewed, Reviewed, join(study.work, "reviewed.parquet"))
+        remember(study, "annotations.parquet")
         typer.echo(expertise.summary())
 
 
 @contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """Bars for the stages of a scan, the remaining time once it can be known; gone when done."""
+def _progress() -> Iterator[Callable[[str, float, float | None], None]]:
+    """Bars for the stages of long work, the remaining time once it can be known; gone when done."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         SpinnerColumn,
+        TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
     )
 
-    words = {
-        "finding": "Finding files",
-        "reading": "Reading them",
-        "comparing": "Comparing possible duplicates",
-    }
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.completed:,.0f}"),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def on_progress(stage: Stage, done: int, total: int | None) -> None:
+        def on_progress(stage: str, done: float, total: float | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(words[stage], total=total)
+                tasks[stage] = bars.add_task(STAGES[stage], total=total)
             bars.update(tasks[stage], completed=done, total=total)
 
         yield on_progress
+
+
+def _asked(question: str) -> str | None:
+    """An answer, where a person is there to give one; an empty one is none."""
+    if not sys.stdin.isatty():
+        return None
+    answer: str = typer.prompt(question + " Leave empty if you do not know", default="", show_default=False)
+    return answer.strip() or None
 
 
 def _format(option: str, name: str) -> AnnotationFormat:

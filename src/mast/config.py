@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
@@ -239,6 +239,14 @@ class Study(Settings):
                 f"chunking.sample_rate_hz ({self.chunking.sample_rate_hz}) can hold"
             )
         return self
+
+
+def collection_of(recording_id: str, collections: Iterable[str]) -> str:
+    """Name of the collection that a recording belongs to: it begins the recording's id."""
+    names = [name for name in collections if recording_id.startswith(f"{name}/")]
+    if not names:
+        raise ConfigError(f"{recording_id}: of no collection of this study. Scan it again.")
+    return max(names, key=len)
 
 
 def load_study(path: Path | None = None, overrides: Sequence[str] = ()) -> Study:

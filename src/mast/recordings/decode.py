@@ -65,7 +65,8 @@ class Audio:
         aligned = max(first - MARGIN_SAMPLES, 0) // step * step
         frames = self._native(int(aligned * self.ratio), math.ceil((stop + MARGIN_SAMPLES) * self.ratio))
         heard = soxr.resample(frames, float(self.ratio), 1.0, quality="HQ")[first - aligned : stop - aligned]
-        return np.pad(heard, (0, stop - first - len(heard)))  # soxr may round the very last sample away
+        missing = stop - first - len(heard)  # soxr may round the very last sample away
+        return np.pad(heard, (0, missing)) if missing else heard
 
     def stream(self) -> Iterator[Wave]:
         """The whole recording in blocks, one after the other."""
@@ -76,9 +77,14 @@ class Audio:
     def _native(self, first: int, stop: int) -> Wave:
         """Frames of the file at its own rate, channels averaged, samples that are no number read as silence."""
         stop = min(stop, self._file.frames)
+        sixteen_bit = (
+            self._file.subtype == "PCM_16"
+        )  # as nearly all are: half the bytes, and every one a number
         try:
             self._file.seek(first)
-            frames = self._file.read(stop - first, dtype="float32", always_2d=True)
+            frames = self._file.read(
+                stop - first, dtype="int16" if sixteen_bit else "float32", always_2d=True
+            )
         except (soundfile.LibsndfileError, OSError) as error:
             raise AudioError(f"{self.location}: {error} at {first / self._file.samplerate:.1f} s.") from error
         if len(frames) < stop - first:
@@ -86,8 +92,12 @@ class Audio:
             raise AudioError(
                 f"{self.location}: the sound breaks off at {end_s:.1f} s; the file is damaged there."
             )
-        mono = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1)
-        wave: Wave = np.nan_to_num(mono, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        mono = frames[:, 0] if frames.shape[1] == 1 else frames.mean(axis=1, dtype=np.float32)
+        wave: Wave = (
+            np.multiply(mono, np.float32(1 / 32768), dtype=np.float32)
+            if sixteen_bit
+            else np.nan_to_num(mono, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+        )
         return wave
 
 
@@ -99,16 +109,25 @@ def open_audio(location: str, sample_rate_hz: int | None, time_expansion: float 
     """
     try:
         with _sound_file(location) as file:
-            slowed = Fraction(file.samplerate) / Fraction(time_expansion).limit_denominator(1000)
-            rate_hz = sample_rate_hz or round(slowed)
-            ratio = slowed / rate_hz
-            yield Audio(location, rate_hz, ratio, math.floor(file.frames / ratio), file)
+            rate_hz = sample_rate_hz or round(file.samplerate / time_expansion)
+            samples = heard_samples(file.frames, file.samplerate, rate_hz, time_expansion)
+            yield Audio(location, rate_hz, _ratio(file.samplerate, rate_hz, time_expansion), samples, file)
     except FileNotFoundError:
         raise AudioError(f"{location}: there is no such file.") from None
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{location}: not a sound file that can be read ({error.error_string}).") from error
     except (DamagedHeader, OSError) as error:
         raise AudioError(f"{location}: cannot be read: {error}.") from error
+
+
+def heard_samples(frames: int, file_rate_hz: int, sample_rate_hz: int, time_expansion: float) -> int:
+    """Samples of a recording of so many frames, as heard at `sample_rate_hz` and slowed down."""
+    return math.floor(frames / _ratio(file_rate_hz, sample_rate_hz, time_expansion))
+
+
+def _ratio(file_rate_hz: int, sample_rate_hz: int, time_expansion: float) -> Fraction:
+    """Frames of the file for each sample that is heard."""
+    return Fraction(file_rate_hz, sample_rate_hz) / Fraction(time_expansion).limit_denominator(1000)
 
 
 def plan_chunks(samples: int, chunking: Chunking) -> Iterator[tuple[int, int]]:

@@ -68,7 +68,7 @@ def write_spool(path: Path, places: Sequence[Place], on_found: Callable[[int], N
 
 def probed(spool: Spool, workers: int | None = None) -> Iterator[list[Row]]:
     """Rows of every find of a spool, batch by batch in its order; `workers` is by default the number of cores."""
-    count = min(workers or _cores(), MAX_WORKERS)
+    count = min(workers or cores(), MAX_WORKERS)
     if count == 1 or (workers is None and spool.files < POOL_MIN_FILES):
         yield from _batches(spool.path, 0, 1)
         return
@@ -195,7 +195,7 @@ def _place(collection: str, root: str, site: str | None, time_zone: str | None, 
     return Place(collection, root, Naming(site, time_zone), datetime.fromisoformat(now))
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores this process may use, which on a cluster are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

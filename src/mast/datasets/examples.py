@@ -1,0 +1,162 @@
+"""A study's tables and store as examples to load: for pretraining, for detection, for pseudo-labelled pools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mast.config import Study, collection_of
+from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
+from mast.datasets.loading import AnyOffset, FixedChunks, Places
+from mast.datasets.split_table import SPLITS_TABLE, boxes_by_recording, existing
+from mast.events import Event
+from mast.recordings.store import AudioStore
+from mast.spectrogram import MelGrid, frames_of
+from mast.storage import open_binary
+
+TRAIN, UNLABELLED = "train", "unlabelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Chunks with boxes, the table rows they come from, and boxes left out by reason."""
+
+    chunks: FixedChunks
+    table: pa.Table
+    dropped: Counter[str]
+
+
+def detection_examples(study: Study, store: AudioStore, split: str) -> Labelled:
+    """Chunks of a split with the experts' animal boxes, in frames and bins; chunks without any box are kept."""
+    table, places = _chunks(study, store, [split])
+    boxes, dropped = _boxes(study, table, boxes_by_recording(study, "animal"))
+    return Labelled(FixedChunks(places, boxes), table, dropped)
+
+
+def pseudo_examples(study: Study, store: AudioStore, events: Iterable[Event]) -> Labelled:
+    """Unlabelled chunks with a detector's boxes, each chunk weighted by their mean score (paper, Stage 1: ḡ).
+
+    A chunk without a pseudo box has no mean score and is left out (docs/decisions/0007).
+    """
+    table, places = _chunks(study, store, [UNLABELLED])
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for event in events:
+        bounds = (
+            event.start_s,
+            _number(event.low_hz),
+            event.end_s,
+            _number(event.high_hz),
+            event.score or 0.0,
+        )
+        found.setdefault(event.recording_id, []).append(bounds)
+    rows = {name: np.array(values) for name, values in found.items()}
+    scores = {name: values[:, 4] for name, values in rows.items()}
+    boxes, dropped, weights = _scored(
+        study, table, {name: values[:, :4] for name, values in rows.items()}, scores
+    )
+    kept = np.flatnonzero([len(item) > 0 for item in boxes])
+    chunks = FixedChunks(places[kept], [boxes[item] for item in kept], torch.tensor(weights)[kept])
+    return Labelled(chunks, table.take(kept), dropped)
+
+
+def pretraining_examples(study: Study, store: AudioStore, seed: int) -> AnyOffset:
+    """All sound that is for training or unlabelled, at any offset; never a moment of a test or validation chunk."""
+    table, places = _chunks(study, store, [TRAIN, UNLABELLED])
+    filled = np.rint(table["filled_s"].to_numpy() * store.layout.sample_rate_hz).astype(np.int64)
+    order = np.lexsort((places[:, 1], places[:, 0]))
+    stretches = _merged(places[order], filled[order])
+    return AnyOffset(stretches, store.layout.step_samples, seed)
+
+
+def statistics_spans(study: Study, store: AudioStore) -> Places:
+    """Chunks to measure the study's statistics on: training and unlabelled sound, each moment once, never test sound."""
+    table, places = _chunks(study, store, [TRAIN, UNLABELLED])
+    every = max(1, round(study.chunking.chunk_s / study.chunking.hop_s))
+    chosen: Places = places[table["index"].to_numpy() % every == 0]
+    return chosen
+
+
+def noise_places(study: Study, store: AudioStore) -> Places:
+    """Training chunks fit for a noise bank: those with a box labelled as noise, and those without any box."""
+    table, places = _chunks(study, store, [TRAIN])
+    noise, _ = _boxes(study, table, boxes_by_recording(study, "noise"))
+    quiet = table["boxes"].to_numpy() == 0
+    chosen: Places = places[quiet | np.array([len(item) > 0 for item in noise], bool)]
+    return chosen
+
+
+def _chunks(study: Study, store: AudioStore, splits: Sequence[str]) -> tuple[pa.Table, Places]:
+    """Rows of the split table in some splits whose sound was prepared, and their places in the store."""
+    columns = ["recording_id", "index", "start_s", "filled_s", "split", "pool", "site", "boxes"]
+    with open_binary(existing(study, SPLITS_TABLE)) as file:
+        table = pq.read_table(file, columns=columns, filters=pc.field("split").isin(list(splits)))
+    recording = pc.index_in(table["recording_id"], store.recordings["recording_id"].combine_chunks())
+    start = np.rint(table["start_s"].to_numpy() * store.layout.sample_rate_hz).astype(np.int64)
+    known = recording.fill_null(-1).to_numpy()
+    prepared = (known >= 0) & (start < store.recordings["samples"].to_numpy()[known])
+    first_row = store.recordings["first_row"].to_numpy()[known[prepared]]
+    return table.filter(pa.array(prepared)), np.stack([first_row, start[prepared]], axis=1)
+
+
+def _boxes(study: Study, table: pa.Table, events: Mapping[str, Floats]) -> tuple[list[Tensor], Counter[str]]:
+    boxes, dropped, _ = _scored(
+        study, table, events, {name: np.ones(len(item)) for name, item in events.items()}
+    )
+    return boxes, dropped
+
+
+def _scored(
+    study: Study, table: pa.Table, events: Mapping[str, Floats], scores: Mapping[str, Floats]
+) -> tuple[list[Tensor], Counter[str], Floats]:
+    """Boxes of every chunk in frames and bins, what was left out, and the mean score of each chunk's boxes."""
+    grid = MelGrid(study.spectrogram, frames_of(study.chunking.chunk_s, study.spectrogram))
+    boxes = [torch.zeros(0, 4)] * len(table)
+    weights = np.zeros(len(table))
+    dropped: Counter[str] = Counter()
+    names = table["recording_id"].to_numpy(zero_copy_only=False)
+    for rows in _runs(names):
+        name = names[rows[0]]
+        if name not in events:
+            continue
+        expansion = study.collections[collection_of(name, study.collections)].time_expansion
+        starts_s, filled_s = (table[column].to_numpy()[rows] for column in ("start_s", "filled_s"))
+        found = boxes_in_chunks(events[name], starts_s, filled_s, grid, expansion)
+        dropped += found.dropped
+        for chunk in np.unique(found.chunk):
+            here = found.chunk == chunk
+            boxes[rows[chunk]] = grid.to_boxes(torch.from_numpy(found.boxes[here]))
+            weights[rows[chunk]] = scores[name][found.event[here]].mean()
+    return boxes, dropped, weights
+
+
+def _runs(names: NDArray[np.object_]) -> list[NDArray[np.int64]]:
+    """Rows of each recording; the table names them one after the other."""
+    if not len(names):
+        return []
+    first = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
+    return np.split(np.arange(len(names)), first[1:])
+
+
+def _merged(places: Places, filled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Stretches (row, first, last + 1 sample) that overlapping or touching chunks cover, given in order. → (N, 3)"""
+    if not len(places):
+        return np.zeros((0, 3), np.int64)
+    starts, ends = places[:, 1], places[:, 1] + filled
+    apart = np.append(
+        True, (places[1:, 0] != places[:-1, 0]) | (starts[1:] > np.maximum(ends[:-1], starts[:-1]))
+    )
+    first = np.flatnonzero(apart)
+    return np.stack([places[first, 0], starts[first], np.maximum.reduceat(ends, first)], axis=1)
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value

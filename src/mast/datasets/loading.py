@@ -1,0 +1,183 @@
+"""From the prepared store to batches: chunks at fixed places with boxes and weights, or at any offset for pretraining.
+
+What is read stays int16, half the size of a wave; `Batch.waves` makes it one where the model is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mast.datasets.order import Order, randomness
+from mast.errors import ConfigError
+from mast.normalisation import mean_centred
+from mast.recordings.store import FULL_SCALE, AudioStore
+
+Places = NDArray[np.int64]
+"""(N, 2): any row of a recording in the store, and a first sample counted from that row's start."""
+
+WAIT_AHEAD = 2
+"""Batches each thread keeps ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sound of some examples, with their boxes in frames and bins, and how much each counts."""
+
+    epoch: int
+    examples: Tensor  # (B,)
+    sound: Tensor  # (B, N) int16
+    filled: Tensor  # (B,) samples that are sound; the rest is padding
+    boxes: tuple[Tensor, ...]  # B times (n, 4)
+    weights: Tensor  # (B,)
+
+    def waves(self, device: torch.device | str = "cpu") -> Tensor:
+        """Mean-centred waves in -1…1, padding at zero (paper, Audio preprocessing). → (B, N)"""
+        sound = self.sound.to(device, torch.float32) / FULL_SCALE
+        return mean_centred(sound, self.filled.to(device))
+
+
+class Examples(Protocol):
+    """What can be loaded: a number of examples, where each lies in an epoch, and what is known about it."""
+
+    def __len__(self) -> int:
+        """Number of examples in an epoch."""
+        ...
+
+    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
+        """Where to read the examples of an epoch."""
+        ...
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Boxes of the examples, in frames and bins."""
+        ...
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """How much each example counts."""
+        ...
+
+
+class FixedChunks:
+    """Chunks where the splits put them, with expert or pseudo boxes; pseudo-labelled ones have weights (paper, ḡ)."""
+
+    def __init__(
+        self,
+        places: Places,
+        boxes: Sequence[Tensor] | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        self._places = places
+        lengths = [len(item) for item in boxes] if boxes is not None else [0] * len(places)
+        self._ends = np.cumsum([0, *lengths])
+        self._boxes = torch.cat([torch.zeros(0, 4), *(boxes or ())])
+        self._weights = torch.ones(len(places)) if weights is None else weights
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return len(self._places)
+
+    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
+        """Where the chunks lie, in every epoch."""
+        return self._places[examples]
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Boxes of the chunks."""
+        return tuple(self._boxes[self._ends[item] : self._ends[item + 1]] for item in examples)
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """Weights of the chunks."""
+        return self._weights[torch.from_numpy(examples)]
+
+
+class AnyOffset:
+    """Chunks at random places of allowed stretches of sound, for pretraining.
+
+    An epoch is cut into as many equal pieces as chunks fit into the sound; each example starts at random in its own
+    piece, so that every epoch hears everything about once and no chunk reaches out of its stretch.
+    """
+
+    def __init__(self, stretches: NDArray[np.int64], samples: int, seed: int) -> None:
+        """`stretches` (N, 3): a recording's first row, and first and last + 1 sample of the stretch within it."""
+        lengths = stretches[:, 2] - stretches[:, 1]
+        self._stretches = stretches[lengths > 0]
+        self._ends = np.cumsum(lengths[lengths > 0])
+        self._samples, self._seed = samples, seed
+        total = int(self._ends[-1]) if len(self._ends) else 0
+        self._count = max(total // samples, min(1, total))
+
+    def __len__(self) -> int:
+        """Number of chunks that fit into the sound."""
+        return self._count
+
+    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
+        """Starts that follow from the seed, the epoch and the example alone."""
+        total = int(self._ends[-1])
+        shares = np.array([randomness(self._seed, epoch, int(item)).random() for item in examples])
+        at = np.minimum(((examples + shares) * (total / self._count)).astype(np.int64), total - 1)
+        stretch = np.searchsorted(self._ends, at, side="right")
+        row, first, stop = self._stretches[stretch].T
+        inside = at - (self._ends[stretch] - (stop - first))
+        start = np.maximum(np.minimum(first + inside, stop - self._samples), first)
+        return np.stack([row, start], axis=1)
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """No boxes."""
+        return (torch.zeros(0, 4),) * len(examples)
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """All count the same."""
+        return torch.ones(len(examples))
+
+
+def batches(
+    store: AudioStore, examples: Examples, order: Order, *, from_step: int = 0, workers: int = 0
+) -> Iterator[Batch]:
+    """Batches from a step on, without end; `workers` threads read ahead and change nothing but the speed.
+
+    Threads are enough: Lance reads outside Python's lock, and sound needs no further work here. Unlike processes they
+    start at once and send nothing to and fro (docs/decisions/0008).
+    """
+    if len(examples) == 0:
+        raise ConfigError("There is nothing to load: no chunk of these splits. See mast splits.")
+    steps = order.from_step(from_step)
+    if not workers:
+        return (_read(store, examples, *step) for step in steps)
+    len(store.recordings)  # opened here, once, before threads ask for it
+    return _read_ahead(lambda step: _read(store, examples, *step), steps, workers)
+
+
+def _read(store: AudioStore, examples: Examples, epoch: int, chosen: NDArray[np.int64]) -> Batch:
+    places, samples = examples.places(epoch, chosen), store.layout.step_samples
+    return Batch(
+        epoch,
+        torch.from_numpy(chosen),
+        torch.from_numpy(store.read(places, samples)),
+        torch.from_numpy(store.filled(places, samples)),
+        examples.boxes(chosen),
+        examples.weights(chosen),
+    )
+
+
+def _read_ahead(
+    read: Callable[[tuple[int, NDArray[np.int64]]], Batch],
+    steps: Iterator[tuple[int, NDArray[np.int64]]],
+    workers: int,
+) -> Iterator[Batch]:
+    """Batches in the order of their steps, some of them read while an earlier one is used."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="mast-loader")
+    try:
+        waiting = deque(pool.submit(read, step) for step in islice(steps, workers * WAIT_AHEAD))
+        while True:
+            waiting.append(pool.submit(read, next(steps)))
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

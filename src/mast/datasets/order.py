@@ -1,0 +1,59 @@
+"""Which examples make which batch: the same for a seed, whatever the workers, ranks and interruptions.
+
+A *step* is a number counted over all epochs. Everything follows from it, so a run that stops after step k goes on with
+step k + 1 and no other state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Examples = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Batches of `batch` examples over all ranks; each epoch shows every example once, in an order of its own.
+
+    The last batch of an epoch may be smaller. Each rank gets every `ranks`-th example of a batch, from `rank` on.
+    """
+
+    examples: int
+    batch: int
+    seed: int
+    rank: int = 0
+    ranks: int = 1
+    shuffled: bool = True
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches that show every example once."""
+        return -(-self.examples // self.batch)
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch that a step belongs to."""
+        return step // self.steps_per_epoch
+
+    def from_step(self, step: int) -> Iterator[tuple[int, Examples]]:
+        """(epoch, this rank's examples) of a step and all that follow, without end."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        while True:
+            order = self.order(epoch)
+            for at in range(number * self.batch, self.examples, self.batch):
+                yield epoch, order[at : at + self.batch][self.rank :: self.ranks]
+            epoch, number = epoch + 1, 0
+
+    def order(self, epoch: int) -> Examples:
+        """All examples in the order of an epoch."""
+        if not self.shuffled:
+            return np.arange(self.examples)
+        return randomness(self.seed, epoch).permutation(self.examples)
+
+
+def randomness(*numbers: int) -> np.random.Generator:
+    """Random numbers that follow from these alone."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(numbers)))

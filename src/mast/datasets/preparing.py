@@ -1,0 +1,75 @@
+"""`mast prepare`: the store, then the statistics of the sound that is for training, as the study's normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from mast.config import Study
+from mast.datasets.examples import statistics_spans
+from mast.datasets.split_table import SPLITS_TABLE, existing, write_splits
+from mast.normalisation import Normalisation, measure_statistics
+from mast.recordings.prepare import PrepareResult, prepare
+from mast.recordings.store import AudioStore
+from mast.storage import exists, join, open_binary, written_whole
+from mast.study.products import STORE, remember
+
+NORMALISATION = "normalisation.json"
+OnProgress = Callable[[str, float, float | None], None]
+"""`on_progress(stage, done_s, total_s)`, in seconds of audio."""
+
+
+def prepare_study(study: Study, on_progress: OnProgress = lambda stage, done_s, total_s: None) -> str:
+    """Prepare a study's sound and measure it; returns the account for a person to read.
+
+    Statistics need to know what is for testing: splits that are not there yet are made.
+    """
+    table, location = existing(study, "recordings.parquet"), join(study.work, STORE)
+    result = prepare(table, study.collections, location, study.chunking, partial(on_progress, "preparing"))
+    remember(study, STORE)
+    if not exists(join(study.work, SPLITS_TABLE)):
+        write_splits(study)
+        remember(study, SPLITS_TABLE)
+    store = AudioStore(location)
+    normalisation = measured(study, store, partial(on_progress, "measuring"))
+    with written_whole(join(study.work, NORMALISATION)) as file:
+        file.write(normalisation.to_json().encode())
+    remember(study, NORMALISATION)
+    return _account(result, normalisation)
+
+
+def measured(study: Study, store: AudioStore, on_progress: Callable[[float, float], None]) -> Normalisation:
+    """The study's normalisation, with statistics of its training and unlabelled sound."""
+    if study.normalisation == "audiomae":
+        return Normalisation.of("audiomae")
+    spans = statistics_spans(study, store)
+    statistics = measure_statistics(
+        store, spans, store.layout.step_samples, study.spectrogram, on_progress=on_progress
+    )
+    return Normalisation.of(study.normalisation, statistics)
+
+
+def read_normalisation(study: Study) -> Normalisation:
+    """The normalisation that `mast prepare` wrote."""
+    with open_binary(existing(study, NORMALISATION)) as file:
+        return Normalisation.from_json(file.read().decode())
+
+
+def _account(result: PrepareResult, normalisation: Normalisation) -> str:
+    lines = [
+        f"Prepared: {result.recordings:,} recordings, {result.seconds / 3600:,.1f} h → {result.location}"
+    ]
+    for count, what in (
+        (result.failed, "broke off while reading: see prepared.parquet beside the store"),
+        (result.quarantined, "quarantined by the scan: left out"),
+        (result.duplicates, "duplicates: left out"),
+    ):
+        if count:
+            lines.append(f"  {count:,} {what}")
+    if normalisation.provenance:
+        lines.append(
+            f"Normalisation {normalisation.kind}: mean {normalisation.mean:.2f}, deviation {normalisation.std:.2f}, "
+            f"around band medians {normalisation.band_deviation:.2f}, "
+            f"over {normalisation.provenance.seconds / 3600:,.1f} h of training and unlabelled sound"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,217 @@
+"""Batches from a really prepared store: the right sound, the right boxes, the same for any number of workers."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mast.annotations.study import read_expertise
+from mast.config import AnnotationSource, Chunking, Collection, Labels, Spectrogram, Splits, Study
+from mast.datasets.examples import (
+    detection_examples,
+    noise_places,
+    pretraining_examples,
+    pseudo_examples,
+    statistics_spans,
+)
+from mast.datasets.loading import AnyOffset, FixedChunks, batches
+from mast.datasets.order import Order
+from mast.datasets.preparing import prepare_study, read_normalisation
+from mast.datasets.split_summary import split_study
+from mast.errors import ConfigError
+from mast.events import Annotation, Event, Reviewed, read_column, write_table
+from mast.example import write_example
+from mast.recordings.decode import open_audio, read_chunks
+from mast.recordings.scan import scan
+from mast.recordings.store import AudioStore
+from mast.spectrogram import MelGrid
+
+SHORT = Chunking(chunk_s=2.56, hop_s=1.28)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """The example card, scanned, split and prepared as the verbs do it, in short chunks; B1 is held out."""
+    folder = tmp_path_factory.mktemp("loading")
+    write_example(folder / "demo")
+    made = Study(
+        work=str(folder / "work"),
+        collections={"card": Collection(root=str(folder / "demo" / "card"), site="{site}/*")},
+        annotations=(AnnotationSource(path=str(folder / "demo" / "boxes"), format="raven"),),
+        labels=Labels(noise=("insect",)),
+        chunking=SHORT,
+        splits=Splits(block_s=10, guard_s=2.56, held_out={"new-site": {"sites": ["B1"]}}),
+        normalisation="band-median",
+    )
+    scan(made.collections, f"{made.work}/recordings.parquet")
+    expertise = read_expertise(made, read_column(f"{made.work}/recordings.parquet", "recording_id"))
+    write_table(expertise.annotations, Annotation, f"{made.work}/annotations.parquet")
+    write_table(expertise.reviewed, Reviewed, f"{made.work}/reviewed.parquet")
+    split_study(made)
+    assert "Normalisation band-median" in prepare_study(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def store(study):
+    return AudioStore(f"{study.work}/audio.lance")
+
+
+def test_a_chunk_is_the_sound_of_its_place_and_its_boxes_are_the_experts(study, store):
+    labelled = detection_examples(study, store, "train")
+    order = Order(len(labelled.chunks), 5, seed=0, shuffled=False)
+    grid = MelGrid(Spectrogram(), 256)
+    seen = 0
+    for batch in islice(batches(store, labelled.chunks, order), order.steps_per_epoch):
+        waves = batch.waves()
+        for row, example in enumerate(batch.examples.tolist()):
+            chunk = labelled.table.slice(example, 1).to_pylist()[0]
+            path = f"{study.collections['card'].root}/{chunk['recording_id'].partition('/')[2]}"
+            with open_audio(path, 16_000) as audio:
+                sound = audio.read(chunk["start_s"], chunk["filled_s"])
+            np.testing.assert_allclose(waves[row, : len(sound)], sound - sound.mean(), atol=1e-4)
+            assert not waves[row, len(sound) :].any()
+            assert len(batch.boxes[row]) == chunk["boxes"]
+            for box in batch.boxes[row]:
+                assert 0 <= box[0] < box[2] <= grid.frames
+                assert 0 <= box[1] < box[3] <= 128
+            seen += len(batch.boxes[row])
+    assert seen > 5
+    assert torch.equal(batch.weights, torch.ones(len(batch.examples)))
+
+
+def test_held_out_and_training_chunks_share_no_moment(study, store):
+    def moments(split: str) -> set[tuple[str, int]]:
+        table = detection_examples(study, store, split).table
+        return {
+            (row["recording_id"], tenth)
+            for row in table.to_pylist()
+            for tenth in range(round(row["start_s"] * 10), round((row["start_s"] + row["filled_s"]) * 10))
+        }
+
+    parts = [moments(split) for split in ("train", "val", "test", "new-site")]
+    assert all(parts)
+    assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+def test_pretraining_hears_training_and_unlabelled_sound_only_and_all_of_it(study, store):
+    examples = pretraining_examples(study, store, seed=0)
+    allowed = set()
+    ids = store.recordings["recording_id"].to_pylist()
+    rows = dict(zip(store.recordings["first_row"].to_pylist(), ids, strict=True))
+    for split in ("train", "unlabelled"):
+        for row in detection_examples(study, store, split).table.to_pylist():
+            first = round(row["start_s"] * 16_000)
+            allowed |= {
+                (row["recording_id"], at) for at in range(first, first + round(row["filled_s"] * 16_000), 160)
+            }
+    heard = set()
+    for epoch in range(12):
+        for row, start in examples.places(epoch, np.arange(len(examples))):
+            filled = int(store.filled([[row, start]], 40_960)[0])
+            stops = {(rows[row], at // 160 * 160) for at in range(start + 160, start + filled - 320, 160)}
+            heard |= stops & allowed
+            assert (rows[row], start // 160 * 160) in allowed or (
+                rows[row],
+                -(-start // 160) * 160,
+            ) in allowed
+    assert len(heard) > 0.9 * len(allowed)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 500), st.integers(0, 900)), max_size=6),
+    st.integers(1, 300),
+    st.integers(0, 5),
+)
+def test_no_random_chunk_reaches_out_of_its_stretch(stretches, samples, epoch):
+    array = np.array([(row, first, first + length) for row, first, length in stretches], np.int64).reshape(
+        -1, 3
+    )
+    examples = AnyOffset(array, samples, seed=3)
+    total = sum(length for _, _, length in stretches)
+    assert len(examples) == (max(total // samples, 1) if total else 0)
+    if len(examples):
+        for row, start in examples.places(epoch, np.arange(len(examples))):
+            assert any(
+                row == own and first <= start and (start + samples <= last or start == first)
+                for own, first, last in array.tolist()
+            )
+
+
+def test_pseudo_labelled_chunks_are_weighted_by_their_mean_score_and_empty_ones_left_out(study, store):
+    unlabelled = detection_examples(study, store, "unlabelled").table.to_pylist()
+    where = unlabelled[0]["recording_id"]
+    events = [
+        Event(where, 0.1, 0.5, 1000, 2000, score=0.9, origin="pseudo"),
+        Event(where, 0.6, 0.9, 3000, 4000, score=0.3, origin="pseudo"),
+        Event("card/nowhere.wav", 0.6, 0.9, 3000, 4000, score=0.3, origin="pseudo"),
+    ]
+    pseudo = pseudo_examples(study, store, events)
+    assert pseudo.table["recording_id"].to_pylist() == [where]
+    assert pseudo.chunks.weights(np.array([0])).tolist() == pytest.approx([0.6])
+    assert len(pseudo.chunks.boxes(np.array([0]))[0]) == 2
+
+
+def test_statistics_hear_each_moment_of_training_once_and_the_normalisation_is_kept(study, store):
+    spans = statistics_spans(study, store)
+    assert len({tuple(span) for span in spans.tolist()}) == len(spans)
+    normalisation = read_normalisation(study)
+    assert normalisation.kind == "band-median"
+    assert normalisation.provenance.fingerprint == store.fingerprint
+
+
+def test_the_noise_bank_is_made_of_quiet_training_chunks(study, store):
+    train = detection_examples(study, store, "train")
+    quiet = int((train.table["boxes"].to_numpy() == 0).sum())
+    assert 0 < len(noise_places(study, store)) >= quiet
+
+
+def same(batch, other) -> bool:
+    return (
+        batch.epoch == other.epoch
+        and torch.equal(batch.examples, other.examples)
+        and torch.equal(batch.sound, other.sound)
+        and torch.equal(batch.filled, other.filled)
+        and all(map(torch.equal, batch.boxes, other.boxes))
+    )
+
+
+@pytest.mark.parametrize("kind", ["fixed", "any offset"])
+def test_workers_ranks_and_a_restart_change_nothing(study, store, kind):
+    examples = (
+        detection_examples(study, store, "train").chunks
+        if kind == "fixed"
+        else pretraining_examples(study, store, seed=1)
+    )
+    order = Order(len(examples), 4, seed=5)
+    steps = 2 * order.steps_per_epoch
+    plain = list(islice(batches(store, examples, order), steps))
+    with_workers = list(islice(batches(store, examples, order, workers=2), steps))
+    resumed = list(islice(batches(store, examples, order, from_step=3), steps - 3))
+    assert all(map(same, plain, with_workers))
+    assert all(map(same, plain[3:], resumed))
+    ranks = [
+        list(islice(batches(store, examples, Order(len(examples), 4, 5, rank, 2)), steps)) for rank in (0, 1)
+    ]
+    for step, batch in enumerate(plain):
+        joined = torch.cat([rank[step].examples for rank in ranks])
+        assert sorted(joined.tolist()) == sorted(batch.examples.tolist())
+
+
+def test_every_chunk_of_a_recording_is_read_as_the_paper_cuts_it(study, store):
+    recording = store.recordings["recording_id"][0].as_py()
+    path = f"{study.collections['card'].root}/{recording.partition('/')[2]}"
+    chunks = FixedChunks(store.chunks(SHORT, [0]))
+    order = Order(len(chunks), 100, seed=0, shuffled=False)
+    waves = next(batches(store, chunks, order)).waves()
+    for (_, wave), read in zip(read_chunks(path, recording, SHORT), waves, strict=True):
+        np.testing.assert_allclose(read, wave, atol=1e-4)
+
+
+def test_nothing_to_load_is_told(store):
+    with pytest.raises(ConfigError, match="nothing to load"):
+        batches(store, FixedChunks(np.zeros((0, 2), np.int64)), Order(1, 1, seed=0))
