@@ -272,8 +272,8 @@ def test_workers_that_cannot_start_say_why(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "numpy.py").write_text("raise ImportError('numpy is broken')")
     monkeypatch.syspath_prepend(str(tmp_path / "hook"))
-    with pytest.raises(MastError, match="numpy is broken"):
-        list(workers.probed(spool, 2))
+    with pytest.raises(MastError, match="numpy is broken"), workers.Probing(spool.path, 2) as probing:
+        list(probing.rows(spool))
 
 
 def test_a_worker_sends_batches_or_single_rows(tmp_path: Path) -> None:

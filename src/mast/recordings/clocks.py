@@ -121,7 +121,8 @@ def _place_in_zone(local: datetime, zone: ZoneInfo) -> Instant:
 
 
 def _to_utc(local: datetime, offset_min: int) -> datetime:
-    return local.replace(tzinfo=UTC) - _minutes(offset_min)
+    utc = local.replace(tzinfo=UTC)
+    return utc - _minutes(offset_min) if offset_min else utc
 
 
 @cache

@@ -32,6 +32,7 @@ AUDIO_FORMATS = {
 }
 """Extensions of recordings, and the format libsndfile should find behind each."""
 
+_PLAIN_ENDINGS = {".WAV", ".wav"}
 HIDDEN = "hidden"
 _MAX_KINDS = 100  # of ignored files, counted apart; the rest are "other"
 _SYSTEM_FOLDERS = {"System Volume Information", "$RECYCLE.BIN", "__MACOSX", "lost+found"}
@@ -130,6 +131,9 @@ def _local_lister(root: str, ignored: Counter[str]) -> _List:
         with os.scandir(location) as entries:
             for entry in entries:
                 name = entry.name
+                if name[-4:] in _PLAIN_ENDINGS and name[0] != "." and entry.is_file(follow_symlinks=False):
+                    names.append(name)  # nearly all there is, and soon told
+                    continue
                 if _is_hidden(name, ignored):
                     continue
                 if entry.is_symlink() and (fault := _link_fault(entry, ancestors)):

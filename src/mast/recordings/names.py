@@ -46,6 +46,10 @@ _HEX_YEARS = range(2016, 2032)
 def read_name(path: str) -> Told:
     """What a file name tells, in the habits of the recorders and archives we know."""
     name = path[path.rfind("/") + 1 :]
+    if len(name) == 19 and name[8] == "_" and name[15] == "." and "1970" <= name < "2100":
+        bare = f"{name[:8]}T{name[9:15]}"  # nearly every file of an AudioMoth, without the price of a pattern
+        if bare.isascii() and bare.replace("T", "0").isdigit() and (local := wall_time(bare)):
+            return Told(Clock(local, None, audiomoth=True))
     for match in _TIME.finditer(name):
         year, dash, month, day, joint, hour, colon, minute, second, fraction, zulu, sign, hours, minutes = (
             match.groups()

@@ -1,6 +1,6 @@
 """What one file is: where its sound lies, how loud it is at a few places, who made it when, and what is wrong.
 
-A probe opens a file once, reads its head and four short blocks, and never raises: what cannot be read becomes a
+A probe opens a file once, reads its head and three short blocks, and never raises: what cannot be read becomes a
 row that says why. Plain WAV goes through our own walk of the header, everything else through libsndfile.
 """
 
@@ -29,7 +29,7 @@ _EPOCH_LOCAL = _EPOCH_UTC.replace(tzinfo=None)
 _MICROSECOND = timedelta(microseconds=1)
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _UNRECOGNISED = 1  # libsndfile's error code of a file that is in no format it knows
-_BLOCK_FRAMES = 1024  # of compressed sound, read at each of the four places
+_BLOCK_FRAMES = 1024  # of compressed sound, read at each of the three places
 
 
 class Place(NamedTuple):
@@ -148,7 +148,7 @@ def _read(file: _LocalFile | _RemoteFile) -> _Sound:
 
 
 def _read_plain_wav(file: _LocalFile | _RemoteFile, head: bytes, header: WavHeader, encoding: str) -> _Sound:
-    """Levels from four blocks of samples, without a decoder."""
+    """Levels from three blocks of samples, without a decoder."""
     frame_bytes = header.frame_bytes
     frames = header.present_bytes // frame_bytes
     if not frames:
@@ -177,7 +177,7 @@ def _read_plain_wav(file: _LocalFile | _RemoteFile, head: bytes, header: WavHead
 
 
 def _read_by_libsndfile(file: _LocalFile | _RemoteFile, head: bytes, header: WavHeader | None) -> _Sound:
-    """Levels from four decoded blocks; the last one also tells whether the sound reaches its stated end."""
+    """Levels from three decoded blocks; the last one also tells whether the sound reaches its stated end."""
     import soundfile
 
     try:
@@ -218,7 +218,7 @@ def _read_by_libsndfile(file: _LocalFile | _RemoteFile, head: bytes, header: Wav
 
 
 def _decoded_blocks(sound: soundfile.SoundFile) -> tuple[int, list[Any]]:
-    """Samples at four places, and the number of frames, which is zero if the last place could not be read."""
+    """Samples at three places, and the number of frames, which is zero if the last place could not be read."""
     blocks: list[Any] = []
     starts, count = block_starts(0, sound.frames, block=_BLOCK_FRAMES)
     for start in starts:

@@ -23,7 +23,7 @@ from mast.events import Recording, arrow_schema, rows_to_table
 from mast.recordings.duplicates import find_duplicates, marked
 from mast.recordings.metadata import Naming
 from mast.recordings.probe import Place, Row
-from mast.recordings.workers import probed, write_spool
+from mast.recordings.workers import Probing, write_spool
 from mast.storage import is_remote, written_whole
 
 if TYPE_CHECKING:
@@ -65,11 +65,16 @@ def scan(
     ]
     with tempfile.TemporaryDirectory(prefix="mast-scan-") as temporary:
         folder = Path(temporary)
-        spool = write_spool(folder / "spool", places, lambda found: on_progress("finding", found, None))
-        story = _provenance(collections, spool.ignored, now)
         table = folder / "rows.parquet"
-        with table.open("wb") as file:
-            _write(file, story, _tables(_watched(probed(spool, workers), spool.files, on_progress)))
+        with Probing(folder / "spool", workers) as probing, table.open("wb") as file:
+
+            def on_found(files: int) -> None:
+                probing.expect(files)
+                on_progress("finding", files, None)
+
+            spool = write_spool(folder / "spool", places, on_found)
+            story = _provenance(collections, spool.ignored, now)
+            _write(file, story, _tables(_watched(probing.rows(spool), spool.files, on_progress)))
         roots = {place.collection: place.root for place in places}
         duplicates = find_duplicates(
             table, roots, folder, lambda compared: on_progress("comparing", compared, None)
@@ -78,8 +83,8 @@ def scan(
             if duplicates:
                 _write(whole, story, marked(table, duplicates))
             else:
-                with table.open("rb") as file:
-                    shutil.copyfileobj(file, whole, 1 << 20)
+                with table.open("rb") as rows:
+                    shutil.copyfileobj(rows, whole, 1 << 20)
     return ScanResult(out, spool.files, spool.ignored)
 
 

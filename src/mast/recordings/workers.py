@@ -8,6 +8,7 @@ end with their parent, and one that a decoder brings down costs one file, not th
 
 from __future__ import annotations
 
+import gc
 import marshal
 import os
 import signal
@@ -18,11 +19,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Self
 
 from mast.errors import MastError
 from mast.recordings.find import Found, walk
@@ -66,19 +68,39 @@ def write_spool(path: Path, places: Sequence[Place], on_found: Callable[[int], N
     return Spool(path, files, batches, dict(ignored.most_common()))
 
 
-def probed(spool: Spool, workers: int | None = None) -> Iterator[list[Row]]:
-    """Rows of every find of a spool, batch by batch in its order; `workers` is by default the number of cores."""
-    count = min(workers or cores(), MAX_WORKERS)
-    if count == 1 or (workers is None and spool.files < POOL_MIN_FILES):
-        yield from _batches(spool.path, 0, 1)
-        return
-    pool = [_Worker(spool.path, index, count) for index in range(count)]
-    try:
-        for batch in range(spool.batches):
-            yield pool[batch % count].rows(batch)
-    finally:
-        for worker in pool:
+class Probing:
+    """Processes that probe what a spool holds; they may start, and import, while the spool is still written."""
+
+    def __init__(self, spool: Path, workers: int | None = None) -> None:
+        """`workers` is by default the number of cores, if there are files enough to be worth starting any."""
+        self._spool, self._stated = spool, workers
+        self._count = min(workers or cores(), MAX_WORKERS)
+        self._pool: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        """Nothing starts yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all processes."""
+        for worker in self._pool:
             worker.stop()
+
+    def expect(self, files: int) -> None:
+        """Get ready for at least so many files."""
+        if not self._pool and self._count > 1 and (self._stated or files >= POOL_MIN_FILES):
+            self._pool = [_Worker(self._spool, index, self._count) for index in range(self._count)]
+
+    def rows(self, spool: Spool) -> Iterator[list[Row]]:
+        """Rows of every find of the finished spool, batch by batch in its order."""
+        self.expect(spool.files)
+        if not self._pool:
+            yield from _batches(self._spool, 0, 1)
+            return
+        for worker in self._pool:
+            worker.go()
+        for batch in range(spool.batches):
+            yield self._pool[batch % self._count].rows(batch)
 
 
 class _Worker:
@@ -101,7 +123,7 @@ class _Worker:
             [sys.executable, "-P", "-m", "mast.recordings.workers", *arguments],
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             pipesize=_PIPE_BYTES,
             env={
                 **os.environ,
@@ -110,6 +132,12 @@ class _Worker:
             },
         )
 
+    def go(self) -> None:
+        """The spool is complete: begin."""
+        if self._process.stdin:
+            with suppress(BrokenPipeError):  # it could not start, and says so when asked for rows
+                self._process.stdin.close()
+
     def rows(self, batch: int) -> list[Row]:
         """Rows of a batch; should the worker have died over it, file by file, and a new worker takes over."""
         rows: list[Row] | None = self.receive()
@@ -117,6 +145,7 @@ class _Worker:
             self.stop()
             rows = _rows_one_by_one(self._spool, batch)
             self._start(batch + self._step)
+            self.go()
         return rows
 
     def receive(self) -> Any:
@@ -132,8 +161,10 @@ class _Worker:
         self._process.kill()
         self._process.wait()
         self._errors.close()
-        if self._process.stdout:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def work(spool: Path, first: int, step: int, single: int | None, out: BinaryIO) -> None:
@@ -176,6 +207,7 @@ def _rows_one_by_one(spool: Path, batch: int) -> list[Row]:
     rows: list[Row] = []
     while len(rows) < len(finds):
         worker = _Worker(spool, batch, 1, len(rows))
+        worker.go()
         try:
             while (row := worker.receive()) is not None:
                 rows.append(row)
@@ -222,6 +254,9 @@ def _skip(file: IO[bytes]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    gc.freeze()  # what was imported stays: the collector need not look at it again and again
+    gc.set_threshold(50_000)
+    sys.stdin.buffer.read()  # ends when the spool is complete, or with the parent
     _single = int(sys.argv[4]) if len(sys.argv) > 4 else None
     try:
         work(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), _single, sys.stdout.buffer)
