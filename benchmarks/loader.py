@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from benchmarks.results import FOLDER, write_result
+from benchmarks.results import FOLDER, peak_mb, write_result
 from mast.config import Chunking, Collection
 from mast.datasets.loading import Batch, FixedChunks, batches
 from mast.datasets.order import Order
@@ -157,13 +157,11 @@ def measured_memory(rows: int) -> float:
 
 def memory_mb(rows: int) -> float:
     """Peak memory of a process that goes through an epoch of so many rows, without their sound."""
-    import resource
-
     places = np.stack([np.arange(rows), np.zeros(rows, np.int64)], axis=1)
     chunks, order = FixedChunks(places), Order(rows, BATCH, seed=0)
     for epoch, examples in islice(order.from_step(0), order.steps_per_epoch):
         chunks.places(epoch, examples)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return round(peak_mb())
 
 
 if __name__ == "__main__":

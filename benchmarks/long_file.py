@@ -6,7 +6,6 @@ python -m benchmarks.long_file
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from benchmarks.results import FOLDER, write_result
+from benchmarks.results import FOLDER, peak_mb, write_result
 from mast.config import Chunking
 from mast.recordings.decode import plan_chunks, read_chunks
 
@@ -68,7 +67,7 @@ def cut(path: str) -> tuple[int, float, float]:
     """Number of chunks, seconds, and the peak memory of this process in MB."""
     start = time.perf_counter()
     count = sum(1 for _ in read_chunks(path, "long", Chunking()))
-    return count, time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return count, time.perf_counter() - start, peak_mb()
 
 
 if __name__ == "__main__":

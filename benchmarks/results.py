@@ -33,6 +33,14 @@ def write_result(path: Path, figures: Mapping[str, Any], packages: tuple[str, ..
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
+def peak_mb() -> float:
+    """Most memory this process has held since it began; unlike `ru_maxrss`, nothing of the process that started it."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
 def _module(script: str) -> str:
     return f"-m benchmarks.{Path(script).stem}"
 

@@ -76,8 +76,9 @@ class FixedChunks:
         weights: Tensor | None = None,
     ) -> None:
         self._places = places
-        lengths = [len(item) for item in boxes] if boxes is not None else [0] * len(places)
-        self._ends = np.cumsum([0, *lengths])
+        self._ends = np.zeros(len(places) + 1, np.int64)
+        if boxes is not None:
+            np.cumsum([len(item) for item in boxes], out=self._ends[1:])
         self._boxes = torch.cat([torch.zeros(0, 4), *(boxes or ())])
         self._weights = torch.ones(len(places)) if weights is None else weights
 
