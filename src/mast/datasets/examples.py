@@ -17,10 +17,12 @@ from torch import Tensor
 from mast.config import Study, collection_of
 from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
 from mast.datasets.loading import AnyOffset, FixedChunks, Places
+from mast.datasets.order import randomness
 from mast.datasets.split_table import SPLITS_TABLE, boxes_by_recording, existing
 from mast.events import Event
-from mast.recordings.store import AudioStore
-from mast.spectrogram import MelGrid, frames_of
+from mast.normalisation import mean_centred
+from mast.recordings.store import AudioStore, to_float
+from mast.spectrogram import LogMel, MelGrid, frames_of
 from mast.storage import open_binary
 
 TRAIN, UNLABELLED = "train", "unlabelled"
@@ -92,6 +94,17 @@ def noise_places(study: Study, store: AudioStore) -> Places:
     quiet = table["boxes"].to_numpy() == 0
     chosen: Places = places[quiet | np.array([len(item) > 0 for item in noise], bool)]
     return chosen
+
+
+def noise_bank(study: Study, store: AudioStore, chunks: int, seed: int) -> Tensor:
+    """Log-mel of up to so many noise chunks, for `augmentation.augment` to mix in. → (K, F, T)"""
+    places, samples = noise_places(study, store), store.layout.step_samples
+    whole = places[store.filled(places, samples) == samples]
+    chosen = whole[np.sort(randomness(seed).permutation(len(whole))[:chunks])]
+    filled = torch.from_numpy(store.filled(chosen, samples))
+    waves = mean_centred(torch.from_numpy(to_float(store.read(chosen, samples))), filled)
+    bank: Tensor = LogMel(study.spectrogram, store.layout.sample_rate_hz)(waves)
+    return bank.contiguous()
 
 
 def _chunks(study: Study, store: AudioStore, splits: Sequence[str]) -> tuple[pa.Table, Places]:
