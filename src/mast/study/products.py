@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from mast.config import Study
@@ -143,15 +144,15 @@ def _inputs(study: Study, product: Product) -> dict[str, str]:
     """Fingerprint of everything a product is made from, by a name a person understands."""
     journal = _read_journal(study)
     inputs = {
-        "settings": fingerprint(json.dumps(product.settings(study), sort_keys=True, default=str).encode())
+        "settings": fingerprint([json.dumps(product.settings(study), sort_keys=True, default=str).encode()])
     }
     inputs |= {path: _fingerprint_tree(path) for path in product.files(study)}
     inputs |= {name: journal[name]["content"] for name in product.needs if name in journal}
     return inputs
 
 
-def fingerprint(*contents: bytes) -> str:
-    """A short name for content: equal content, equal name."""
+def fingerprint(contents: Iterable[bytes]) -> str:
+    """A short name for content that comes in pieces: equal content, equal name."""
     digest = hashlib.blake2b(digest_size=16)
     for content in contents:
         digest.update(content)
@@ -165,7 +166,7 @@ def fingerprint_file(location: str) -> str:
     """
     if location.endswith(STORE):
         return AudioStore(location).fingerprint
-    return fingerprint(*(_rows(location) if location.endswith(".parquet") else _blocks(location)))
+    return fingerprint(_rows(location) if location.endswith(".parquet") else _blocks(location))
 
 
 def _expansions(study: Study) -> dict[str, float]:
@@ -193,9 +194,9 @@ def _blocks(location: str) -> Iterator[bytes]:
 def _fingerprint_tree(path: str) -> str:
     """Fingerprint of a file, or of the names and contents of all files below a folder."""
     if not is_folder(path):
-        return fingerprint(*_blocks(path)) if exists(path) else "missing"
+        return fingerprint(_blocks(path)) if exists(path) else "missing"
     return fingerprint(
-        *(part for name in files_below(path) for part in (name.encode(), *_blocks(join(path, name))))
+        chain.from_iterable(chain([name.encode()], _blocks(join(path, name))) for name in files_below(path))
     )
 
 
