@@ -3,6 +3,10 @@
 import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("mast", deadline=None)  # a busy machine is not a wrong answer
+settings.load_profile("mast")
 
 
 @pytest.fixture(scope="session")
