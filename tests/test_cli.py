@@ -116,6 +116,22 @@ def test_a_mistake_is_one_message_that_says_what_to_do_and_exit_code_1(
     assert "Traceback" not in said
 
 
+def test_a_full_disk_is_told_and_other_defects_are_not_hidden(capsys, monkeypatch):
+    import errno
+
+    def fails_with(number: int):
+        def write(folder):
+            raise OSError(number, "told by the system")
+
+        return write
+
+    monkeypatch.setattr("mast.example.write_example", fails_with(errno.ENOSPC))
+    assert "The disk is full. Make room" in failing(capsys, monkeypatch, "example", "new")
+    monkeypatch.setattr("mast.example.write_example", fails_with(errno.EIO))
+    with pytest.raises(OSError, match="told by the system"):
+        main()
+
+
 def test_times_may_be_seconds_minutes_or_hours(desk):
     recording = "demo/card/A1/20240511_073000.WAV"
     assert "7.5 s to 30 s" in mast("show", recording, "--from", "0:00:07.5", "--out", "a.png")

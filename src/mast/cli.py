@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,8 +50,15 @@ def main() -> None:
     try:
         app()
     except MastError as error:
-        typer.secho(str(error), err=True, fg="red")
-        raise SystemExit(1) from None
+        message = str(error)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        message = "The disk is full. Make room, or set TMPDIR to a folder that has some, and run it again."
+    else:
+        return
+    typer.secho(message, err=True, fg="red")
+    raise SystemExit(1)
 
 
 @app.callback(invoke_without_command=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mast.annotations import Annotations, write_annotations
 from mast.errors import StorageError
 from mast.events import Event, Reviewed
+from mast.storage import written_whole
 
 RATE_HZ = 32_000
 RECORDING_S = 30.0
@@ -103,8 +104,8 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    with written_whole(str(path)) as file:
+        file.write(content)
 
 
 def _write_faults(card: Path) -> int:
