@@ -147,6 +147,17 @@ class Reviewed:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """What became of a recording: a row of `prepared.parquet`. A failed one may still have steps before its break."""
+
+    recording_id: str
+    status: Literal["ok", "failed"]
+    reason: str | None
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SplitChunk:
     """A chunk and what it is for; `start_s` and `filled_s` are seconds as heard, after time expansion.
 

@@ -39,8 +39,13 @@ def remote(location: str) -> tuple[FileSystem, str]:
     key = location.removeprefix("s3://").rstrip("/")
     if not key.partition("/")[0]:
         raise StorageError(f"{location}: no bucket. Write it as s3://bucket/prefix.")
+    return _file_system(*endpoint_and_region()), key
+
+
+def endpoint_and_region() -> tuple[str | None, str | None]:
+    """Where the environment says the object store is; None where it leaves that to the client."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return _file_system(endpoint, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")), key
+    return endpoint, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
 
 
 @cache

@@ -28,7 +28,6 @@ from mast.datasets.chunk_boxes import (
     NUDGE_S,
     OUT_OF_BAND,
     boxes_in_chunks,
-    chunk_counts,
 )
 from mast.datasets.split_summary import CALENDAR, SplitsSummary, render, split_study, splits_summary
 from mast.datasets.split_table import SPLITS_TABLE, write_splits
@@ -53,7 +52,7 @@ from mast.events import (
     read_column,
     write_table,
 )
-from mast.recordings.decode import heard_samples, plan_chunks
+from mast.recordings.decode import chunk_counts, heard_samples, plan_chunks
 from mast.recordings.scan import scan
 from mast.spectrogram import MelGrid
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mast.config import Chunking
 from mast.spectrogram import MelGrid
 
 Floats = NDArray[np.float64]
@@ -45,19 +43,6 @@ class ChunkBoxes:
         """Boxes of one chunk. → (n, 4)"""
         boxes: Floats = self.boxes[self.chunk == chunk]
         return boxes
-
-
-def chunk_counts(samples: Integers, chunking: Chunking) -> Integers:
-    """Number of chunks that `recordings.decode.plan_chunks` cuts from recordings of so many samples. (N,) → (N,)"""
-    chunk, hop = chunk_and_hop(chunking)
-    least = max(1, math.ceil(chunking.min_filled * chunk))
-    return np.where(samples < least, 0, (samples - least) // hop + 1)
-
-
-def chunk_and_hop(chunking: Chunking) -> tuple[int, int]:
-    """Samples of a chunk, and from one chunk to the next."""
-    rate_hz = chunking.sample_rate_hz
-    return round(chunking.chunk_s * rate_hz), round(chunking.hop_s * rate_hz)
 
 
 def boxes_in_chunks(

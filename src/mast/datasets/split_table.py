@@ -16,7 +16,7 @@ import numpy as np
 
 from mast import __version__
 from mast.config import Study
-from mast.datasets.chunk_boxes import Floats, boxes_in_chunks, chunk_and_hop, chunk_counts
+from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
 from mast.datasets.splits import (
     FIRST_HELD_OUT,
     GUARD,
@@ -35,7 +35,7 @@ from mast.datasets.splits import (
 )
 from mast.errors import StorageError
 from mast.events import Kind, SplitChunk, arrow_schema
-from mast.recordings.decode import heard_samples
+from mast.recordings.decode import chunk_and_hop, chunk_counts, heard_samples
 from mast.recordings.scan import PROVENANCE
 from mast.spectrogram import MelGrid, frames_of
 from mast.storage import exists, join, open_binary, written_whole

@@ -135,8 +135,7 @@ def plan_chunks(samples: int, chunking: Chunking) -> Iterator[tuple[int, int]]:
 
     Chunks start every hop; the last ones are kept while at least `min_filled` of them is sound.
     """
-    chunk = round(chunking.chunk_s * chunking.sample_rate_hz)
-    hop = round(chunking.hop_s * chunking.sample_rate_hz)
+    chunk, hop = chunk_and_hop(chunking)
     for first in range(0, samples, hop):
         filled = min(chunk, samples - first)
         if filled < chunking.min_filled * chunk:
@@ -144,11 +143,24 @@ def plan_chunks(samples: int, chunking: Chunking) -> Iterator[tuple[int, int]]:
         yield first, filled
 
 
+def chunk_counts(samples: NDArray[np.int64], chunking: Chunking) -> NDArray[np.int64]:
+    """Number of chunks that `plan_chunks` cuts from recordings of so many samples. (N,) → (N,)"""
+    chunk, hop = chunk_and_hop(chunking)
+    least = max(1, math.ceil(chunking.min_filled * chunk))
+    return np.where(samples < least, 0, (samples - least) // hop + 1)
+
+
+def chunk_and_hop(chunking: Chunking) -> tuple[int, int]:
+    """Samples of a chunk, and from one chunk to the next."""
+    rate_hz = chunking.sample_rate_hz
+    return round(chunking.chunk_s * rate_hz), round(chunking.hop_s * rate_hz)
+
+
 def read_chunks(
     location: str, recording_id: str, chunking: Chunking, time_expansion: float = 1.0
 ) -> Iterator[tuple[Chunk, Wave]]:
     """Every chunk of a recording, mean-centred and zero-padded to full length, decoded once and in order."""
-    chunk = round(chunking.chunk_s * chunking.sample_rate_hz)
+    chunk, _ = chunk_and_hop(chunking)
     with open_audio(location, chunking.sample_rate_hz, time_expansion) as audio:
         blocks = audio.stream()
         held, held_first = np.zeros(0, np.float32), 0

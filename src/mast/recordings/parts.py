@@ -39,6 +39,7 @@ from mast.recordings.store import (
     store_schema,
     to_int16,
 )
+from mast.recordings.workers import child_environment, last_words
 
 if TYPE_CHECKING:
     import lance
@@ -311,16 +312,10 @@ class _Writer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                    "OPENBLAS_NUM_THREADS": "1",  # numpy would start threads that nobody needs
-                },
+                env=child_environment(),
             )
             if process.stdout and not process.stdout.readline():
-                errors.seek(0)
-                reason = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-                raise MastError(f"a preparing process could not start: {reason or 'it gave no reason'}")
+                raise MastError(f"a preparing process could not start: {last_words(errors)}")
         return process
 
     def end(self) -> None:

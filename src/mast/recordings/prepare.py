@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mast.errors import ConfigError, StorageError
-from mast.events import arrow_schema
+from mast.events import Prepared, arrow_schema
 from mast.recordings import parts as parts_module
 from mast.recordings.decode import heard_samples
 from mast.recordings.parts import Part, Source, Writers, Written, plan_parts
@@ -57,17 +57,6 @@ _COLUMNS = [
     *("recording_id", "collection", "path", "site", "size_bytes", "modified_utc", "status"),
     *("sample_rate_hz", "frames", "start_utc", "content_hash", "duplicate_of"),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What became of a recording: a row of `prepared.parquet`. A failed one may still have steps before its break."""
-
-    recording_id: str
-    status: Literal["ok", "failed"]
-    reason: str | None
-    steps: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ chunks cost no disk. The sound is a Lance *blob*: only the bytes asked for are r
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from mast.config import Chunking
 from mast.errors import MissingExtraError, StorageError
 from mast.events import Step, arrow_schema
-from mast.storage import is_remote
+from mast.recordings.decode import chunk_and_hop, chunk_counts
+from mast.storage import endpoint_and_region, is_remote
 
 if TYPE_CHECKING:
     import lance
@@ -49,7 +49,7 @@ class Layout:
     @classmethod
     def of(cls, chunking: Chunking) -> Self:
         """One step is one chunk."""
-        return cls(chunking.sample_rate_hz, round(chunking.chunk_s * chunking.sample_rate_hz))
+        return cls(chunking.sample_rate_hz, chunk_and_hop(chunking)[0])
 
 
 def to_int16(wave: NDArray[np.float32], out: NDArray[np.int16]) -> None:
@@ -108,10 +108,8 @@ class AudioStore:
         → (N, 2): first row of the recording, first sample of the chunk
         """
         chosen = np.arange(len(self._samples)) if recordings is None else np.asarray(recordings, np.int64)
-        chunk = round(chunking.chunk_s * chunking.sample_rate_hz)
-        hop = round(chunking.hop_s * chunking.sample_rate_hz)
-        least = max(1, int(np.ceil(chunking.min_filled * chunk)))
-        counts = np.maximum((self._samples[chosen] - least) // hop + 1, 0)
+        _, hop = chunk_and_hop(chunking)
+        counts = chunk_counts(self._samples[chosen], chunking)
         rows = np.repeat(self._first_rows[chosen], counts)
         numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.stack([rows, numbers * hop], axis=1)
@@ -203,8 +201,7 @@ def storage_options(location: str) -> dict[str, str] | None:
     """How Lance reaches an object store: the AWS_ variables that `mast.storage` reads. Keys it finds by itself."""
     if not is_remote(location):
         return None
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, region = endpoint_and_region()
     options = {"aws_region": region} if region else {}
     if endpoint:
         options |= {

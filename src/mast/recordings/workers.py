@@ -125,11 +125,7 @@ class _Worker:
             stderr=self._errors,
             stdin=subprocess.PIPE,
             pipesize=_PIPE_BYTES,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "OPENBLAS_NUM_THREADS": "1",  # numpy would start threads that nobody needs
-            },
+            env=child_environment(),
         )
 
     def go(self) -> None:
@@ -151,9 +147,7 @@ class _Worker:
     def receive(self) -> Any:
         """What the worker sends next, or None once it has ended."""
         if not self._started and _receive(self._process.stdout) is None:
-            self._errors.seek(0)
-            reason = self._errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise MastError(f"a scanning process could not start: {reason or 'it gave no reason'}")
+            raise MastError(f"a scanning process could not start: {last_words(self._errors)}")
         self._started = True
         return _receive(self._process.stdout)
 
@@ -217,6 +211,21 @@ def _rows_one_by_one(spool: Path, batch: int) -> list[Row]:
             crash = finds[len(rows)]._replace(fault="unreadable", detail="reading it crashed the decoder")
             rows.append(probe_row(place, crash))
     return rows
+
+
+def child_environment() -> dict[str, str]:
+    """What a child process of ours needs to find the modules that this one has found."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy would start threads that nobody needs
+    }
+
+
+def last_words(errors: IO[bytes]) -> str:
+    """The last line a child process printed to its errors before it ended."""
+    errors.seek(0)
+    return errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2] or "it gave no reason"
 
 
 def _flat(place: Place) -> tuple[str | None, ...]:
