@@ -6,6 +6,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from mast.config import AnnotationFormat, Collection
+    from mast.training.loop import End, Progress
+    from mast.training.run import Run
 
 app = typer.Typer(
     name="mast",
@@ -34,6 +37,15 @@ Zone = Annotated[
     str | None,
     typer.Option("--time-zone", metavar="ZONE", help="Zone of clocks that do not say theirs: Europe/Madrid"),
 ]
+RunName = Annotated[str, typer.Option(metavar="NAME", help="Name of the run; another name begins another.")]
+RunsFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where runs are kept. [default: runs in the work folder]"),
+]
+ModelFolder = Annotated[
+    str, typer.Option("--model", metavar="MODEL", help="A folder, s3://… or hf://owner/name.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, such as study.yaml.")]
 STAGES = {
     "finding": "Finding files",
@@ -41,6 +53,7 @@ STAGES = {
     "comparing": "Comparing possible duplicates",
     "preparing": "Preparing sound (s)",
     "measuring": "Measuring it (s)",
+    "embedding": "Listening (chunks)",
 }
 FORMATS_HELP = "raven, audacity, csv, birdeep, aoef, audubon-core, camtrap-dp or batdetect2"
 
@@ -242,6 +255,141 @@ def prepare(study: StudyFile, overrides: Overrides = None) -> None:
     typer.echo(report)
 
 
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="A checkpoint of AudioMAE or Bird-MAE: .pth, .ckpt or .safetensors.")
+    ],
+    out: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Where the model goes: a folder, or s3://bucket/prefix.")
+    ],
+) -> None:
+    """Bring a public checkpoint into MAST's format.
+
+    Nothing in the file is run, and every tensor is accounted for.
+    """
+    from mast.models.checkpoint import save_model
+    from mast.models.importing import import_checkpoint
+
+    imported = import_checkpoint(file)
+    description = save_model(out, imported.description, imported.tensors)
+    typer.echo(imported.account.summary())
+    typer.echo(f"Licence: {description.licence}")
+    typer.echo(f"{description.kind} {description.identity} → {out}")
+
+
+@app.command()
+def pretrain(
+    study: StudyFile,
+    name: RunName = "main",
+    out: RunsFolder = None,
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Teach an encoder to hear, from unlabelled sound.
+
+    May be stopped at any moment and goes on with the same command. Under torchrun or Slurm it learns on many devices.
+    """
+    from mast.config import load_study
+    from mast.training.pretrain import pretrain_study
+    from mast.training.run import run_folder
+
+    settings = load_study(study, overrides or ())
+    run = run_folder(settings.work, "pretrain", name, out)
+    with _training_bar("Pretraining") as on_progress:
+        end = pretrain_study(settings, run, device, on_progress)
+    _tell_end(run, end)
+
+
+@app.command("map")
+def map_(
+    study: StudyFile,
+    model: ModelFolder,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="PNG, PDF or SVG. [default: chunk_map.png in the work folder]"),
+    ] = None,
+    chunks: Annotated[
+        int, typer.Option(min=16, help="Chunks on the map, spread over all recordings.")
+    ] = 2000,
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Draw sound by how alike it is to a model, coloured by site, hour and expert boxes."""
+    from functools import partial
+
+    from mast.config import load_study
+    from mast.embeddings.chunk_map import map_study
+
+    settings = load_study(study, overrides or ())
+    with _progress() as on_progress:
+        result = map_study(
+            settings, model, out, chunks, device=device, on_progress=partial(on_progress, "embedding")
+        )
+    typer.echo(result.summary())
+
+
+@app.command()
+def evaluate(
+    study: StudyFile,
+    model: Annotated[
+        str, typer.Option(metavar="FOLDER", help="A trained detector: a folder, s3://… or hf://owner/name.")
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where results go. [default: evaluations in the work folder]"),
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A split to test on; may be given again. [default: test and all held-out sets]",
+        ),
+    ] = None,
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Tell how well a detector finds what experts drew.
+
+    Tests it on sound it never learned from, and writes a page with the numbers, what they mean, and the worst mistakes
+    to look at and listen to.
+    """
+    from mast.config import load_study
+    from mast.detection.evaluate import evaluate_study
+
+    settings = load_study(study, overrides or ())
+    with _progress() as on_progress:
+        evaluated = evaluate_study(
+            settings,
+            model,
+            out,
+            split or (),
+            device,
+            lambda name, done, total: on_progress(f"Testing on {name}", done, total),
+        )
+    typer.echo(evaluated.summary())
+
+
+@app.command()
+def compare(
+    results: Annotated[
+        list[str], typer.Argument(metavar="FOLDER…", help="Folders that mast evaluate wrote, two or more.")
+    ],
+    out: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = "comparison.html",
+) -> None:
+    """Compare detectors on the same test sets.
+
+    Tells by how much each is better or worse than the first, and whether that could be chance.
+    """
+    from mast.evaluation.compare import compare as compare_folders
+    from mast.evaluation.compare import write_comparison
+
+    comparison = compare_folders(results)
+    write_comparison(comparison, out)
+    typer.echo(comparison.summary())
+    typer.echo(f"Report: {out}")
+
+
 @app.command()
 def show(
     recording: Annotated[str, typer.Argument(help="A sound file, or s3://bucket/key.")],
@@ -362,6 +510,7 @@ def _scan_study(path: Path, overrides: list[str]) -> None:
 def _progress() -> Iterator[Callable[[str, float, float | None], None]]:
     """Bars for the stages of long work, the remaining time once it can be known; gone when done."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import (
         BarColumn,
         Progress,
@@ -384,10 +533,45 @@ def _progress() -> Iterator[Callable[[str, float, float | None], None]]:
 
         def on_progress(stage: str, done: float, total: float | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(STAGES[stage], total=total)
+                tasks[stage] = bars.add_task(STAGES.get(stage) or escape(stage), total=total)
             bars.update(tasks[stage], completed=done, total=total)
 
         yield on_progress
+
+
+@contextmanager
+def _training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar with the loss, the speed in hours of sound an hour, and the time that remains."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[pace]}"),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=None, pace="starting")
+
+        def on_progress(progress: Progress) -> None:
+            remaining = timedelta(seconds=round(progress.remaining_s))
+            speed = f"{progress.hours_per_hour:,.0f} hours of sound an hour"
+            pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {remaining} left"
+            bars.update(task, completed=progress.step, total=progress.steps, pace=pace)
+
+        yield on_progress
+
+
+def _tell_end(run: Run, end: End) -> None:
+    """Where the model is, or how to go on; Ctrl-C ends with its usual code, so that a script stops as well."""
+    if end == "finished":
+        typer.echo(f"Finished. Model: {run.model}")
+        return
+    typer.echo(f"Stopped, and kept in {run.folder}. The same command goes on from there.")
+    if end == "interrupted":
+        raise typer.Exit(130)
 
 
 def _asked(question: str) -> str | None:

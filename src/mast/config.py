@@ -1,4 +1,4 @@
-"""Every setting and its default: a study is these classes, filled from defaults < YAML < `--set a.b=c`."""
+"""Every setting and its default: a study is these classes, filled from defaults < preset < YAML < `--set a.b=c`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ AnnotationFormat = Literal[
 
 RESERVED_SPLITS = ("train", "val", "test", "guard", "unlabelled", "in-domain")
 """Names with a meaning of their own, not to be given to a held-out set."""
+
+PRESETS = Path(__file__).parent / "presets"
+"""Files of values to begin from, by name."""
 
 
 class Settings(BaseModel):
@@ -213,9 +216,196 @@ class Splits(Settings):
         return self
 
 
+class Model(Settings):
+    """The network."""
+
+    size: Literal["tiny", "small", "base"] = Field(
+        default="base",
+        description="Width of the encoder: 192, 384 or 768 (the paper); tiny and small learn on a laptop",
+    )
+    adapter: Literal["none", "conv", "anisotropic", "upsampling"] = Field(
+        default="upsampling", description="What stands between the encoder and the pyramid of a detector"
+    )
+    levels: int = Field(
+        default=4,
+        ge=1,
+        le=5,
+        description="Levels of the pyramid; the paper says both three (P3–P5) and four (P2–P5)",
+    )
+
+
+class Optimisation(Settings):
+    """How a network learns: what every stage shares. Lengths in epochs are turned into steps."""
+
+    epochs: int = Field(gt=0, description="Passes over the training sound")
+    batch: int = Field(default=64, gt=0, description="Examples that a step learns from, over all devices")
+    device_batch: int | None = Field(
+        default=None,
+        gt=0,
+        description="Examples that a device holds at once; a larger batch is gathered over several such portions. "
+        "By default as many as fit",
+    )
+    lr: float = Field(gt=0, description="Learning rate after the warm-up")
+    min_lr: float = Field(default=0.0, ge=0, description="Learning rate at the end")
+    warmup_epochs: float = Field(ge=0, description="Passes in which the learning rate rises from 0")
+    weight_decay: float = Field(ge=0, description="Weight decay of AdamW; biases and norms have none")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="Momenta of AdamW")
+    clip: float = Field(default=1.0, ge=0, description="Largest norm of a gradient; 0 sets no limit")
+    ema_decay: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Keep a running mean of the weights, and take it as the model; 0 does not",
+    )
+    patience_epochs: int = Field(
+        default=0,
+        ge=0,
+        description="Stop after so many epochs without a better validation loss; 0 goes on to the end",
+    )
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        default="auto", description="Arithmetic; auto takes what this device does fastest without loss"
+    )
+    seed: int = Field(default=0, ge=0, description="Another seed starts from and shuffles to something else")
+    checkpoint_minutes: float = Field(
+        default=10.0, ge=0, description="How much work may be lost if the machine goes down"
+    )
+
+
+class Pretrain(Optimisation):
+    """Masked-audio pretraining (paper, pretraining table)."""
+
+    start: str | None = Field(
+        default=None,
+        description="Model to start from: a folder, s3://… or hf://owner/name; without one, from random weights",
+    )
+    epochs: int = Field(default=400, gt=0, description="Passes over the training and unlabelled sound")
+    lr: float = Field(default=5e-5, gt=0, description="Learning rate after the warm-up")
+    min_lr: float = Field(default=5e-7, ge=0, description="Learning rate at the end")
+    warmup_epochs: float = Field(
+        default=20, ge=0, description="Passes in which the learning rate rises from 0"
+    )
+    weight_decay: float = Field(
+        default=0.05, ge=0, description="Weight decay of AdamW; biases and norms have none"
+    )
+    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="Momenta of AdamW")
+    masking: Literal["structured", "random"] = Field(
+        default="structured", description="Hide whole moments and bands, or any patches"
+    )
+    hidden_moments: float = Field(
+        default=0.6, ge=0, lt=1, description="Share of moments hidden by structured masking"
+    )
+    hidden_bands: float = Field(
+        default=0.3,
+        ge=0,
+        lt=1,
+        description="Share of bands hidden by structured masking; with 0.6, 3/4 of all is hidden",
+    )
+    hidden: float = Field(default=0.75, gt=0, lt=1, description="Share of patches hidden by random masking")
+    decoder: Literal["swin", "plain"] = Field(
+        default="swin",
+        description="Decoder to learn with: AudioMAE's released one, or plain transformer blocks",
+    )
+    normalised_patches: bool = Field(
+        default=True,
+        description="Guess patches brought to mean 0 and deviation 1, as AudioMAE does, or raw ones",
+    )
+    picture_epochs: int = Field(
+        default=10, gt=0, description="Draw original, masked and guessed sound every so many epochs"
+    )
+
+
+class Unfreezing(Settings):
+    """How a pretrained encoder is opened to learning, from its top block down (paper, self-training table)."""
+
+    first_epoch: int = Field(default=20, ge=0, description="Epoch at which the first blocks are opened")
+    every_epochs: int = Field(default=10, gt=0, description="Epochs until the next ones are")
+    blocks: int = Field(default=3, ge=0, description="Blocks opened at a time; 0 keeps the encoder as it was")
+    max_blocks: int | None = Field(
+        default=None, ge=0, description="Blocks opened in all; by default all of them, in turn"
+    )
+    multiple: float = Field(
+        default=0.005, gt=0, description="Share of the learning rate at which opened blocks learn"
+    )
+
+
+class Train(Optimisation):
+    """Supervised training of the detector (paper, detector table)."""
+
+    start: str | None = Field(
+        default=None,
+        description="Pretrained model to start from: a folder, s3://… or hf://owner/name; without one, all of the "
+        "detector learns from random weights",
+    )
+    epochs: int = Field(default=200, gt=0, description="Passes over the training chunks")
+    lr: float = Field(default=3e-4, gt=0, description="Learning rate after the warm-up")
+    warmup_epochs: float = Field(
+        default=10, ge=0, description="Passes in which the learning rate rises from 0"
+    )
+    weight_decay: float = Field(
+        default=1e-3, ge=0, description="Weight decay of AdamW; biases and norms have none"
+    )
+    ema_decay: float = Field(
+        default=0.9995,
+        ge=0,
+        lt=1,
+        description="Keep a running mean of the weights, and take it as the model; 0 does not",
+    )
+    backbone_multiple: float = Field(
+        default=0.1,
+        gt=0,
+        description="Share of the learning rate for what is no block of a pretrained encoder: its norm and, once all "
+        "blocks are open, its patch embedding",
+    )
+    adapter_multiple: float = Field(
+        default=1.0, gt=0, description="Share of the learning rate for the adapter"
+    )
+    head_multiple: float = Field(
+        default=1.0,
+        gt=0,
+        description="Share of the learning rate for the pyramid, the head and the projection",
+    )
+    unfreezing: Unfreezing = Field(
+        default=Unfreezing(), description="How a pretrained encoder is opened to learning"
+    )
+    classification: Literal["quality", "focal"] = Field(
+        default="quality",
+        description="Loss that tells sound from background: quality focal (the paper's appendix) or focal (its text)",
+    )
+    classification_weight: float = Field(default=1.0, ge=0, description="Weight of the classification loss")
+    giou_weight: float = Field(default=1.0, ge=0, description="Weight of the GIoU loss of the boxes")
+    l1_weight: float = Field(default=0.0, ge=0, description="Weight of the ℓ1 loss of the boxes' edges")
+    centerness_weight: float = Field(default=1.0, ge=0, description="Weight of the centerness loss")
+    contrastive_weight: float = Field(
+        default=0.5, ge=0, description="Weight of the box contrastive loss; 0 leaves it out"
+    )
+    temperature: float = Field(default=0.1, gt=0, description="Temperature of the box contrastive loss")
+    picture_epochs: int = Field(
+        default=10, gt=0, description="Draw validation chunks with true and found boxes every so many epochs"
+    )
+
+
+class Detection(Settings):
+    """How a detector's predictions become boxes (paper, Evaluation Details)."""
+
+    min_score: float = Field(
+        default=0.05, ge=0, le=1, description="Boxes of a lower score are not even looked at"
+    )
+    nms_iou: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="A box that overlaps a better one by more than this is a duplicate",
+    )
+    max_boxes: int = Field(default=200, gt=0, description="Boxes of a chunk, at most")
+
+
 class Study(Settings):
     """One study: where the sound is, what is known about it, and how it is read."""
 
+    preset: str | None = Field(
+        default=None,
+        description="Values to begin from: paper, or laptop for a small model on a machine without a GPU",
+    )
     work: str = Field(default="work", description="Folder for everything MAST makes, beside this file")
     collections: dict[str, Collection] = Field(default={}, description="Recordings, by a name of your choice")
     annotations: tuple[AnnotationSource, ...] = Field(default=(), description="Expert boxes")
@@ -229,6 +419,10 @@ class Study(Settings):
     )
     splits: Splits = Field(default=Splits(), description="What is for training, what for testing")
     augmentation: Augmentation = Field(default=Augmentation(), description="How training examples are varied")
+    model: Model = Field(default=Model(), description="The network")
+    pretrain: Pretrain = Field(default=Pretrain(), description="Masked-audio pretraining")
+    train: Train = Field(default=Train(), description="Supervised training of the detector")
+    detection: Detection = Field(default=Detection(), description="How predictions become boxes")
 
     @model_validator(mode="after")
     def _band_fits_the_rate(self) -> Self:
@@ -254,6 +448,8 @@ def load_study(path: Path | None = None, overrides: Sequence[str] = ()) -> Study
     values = _read_yaml(path) if path else {}
     for override in overrides:
         _apply(values, override)
+    if values.get("preset") is not None:
+        values = _merged(_preset(values["preset"], str(path or "settings")), values)
     return _anchor(checked(Study, values, str(path or "settings")), path.parent if path else Path())
 
 
@@ -270,6 +466,23 @@ def checked(group: type[SettingsGroup], values: Mapping[str, Any], source: str) 
 def dump_study(study: Study) -> str:
     """Write a study as YAML, every setting spelled out."""
     return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _preset(name: Any, source: str) -> dict[str, Any]:
+    """The values of a preset."""
+    known = sorted(path.stem for path in PRESETS.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"{source}: preset: there is no {name!r}. Known: {', '.join(known)}.")
+    return _read_yaml(PRESETS / f"{name}.yaml")
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values, where those of `over` win."""
+    merged = {**under, **over}
+    for name in under.keys() & over.keys():
+        if isinstance(under[name], dict) and isinstance(over[name], dict):
+            merged[name] = _merged(under[name], over[name])
+    return merged
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -358,6 +571,9 @@ def _anchor(study: Study, folder: Path) -> Study:
             },
             "annotations": tuple(
                 source.model_copy(update={"path": anchored(source.path)}) for source in study.annotations
+            ),
+            "train": study.train.model_copy(
+                update={"start": anchored(study.train.start) if study.train.start else None}
             ),
         }
     )

@@ -5,6 +5,8 @@ MastError                  something a person can put right: what happened, wher
 ├── AudioError             a recording that cannot be read or does not hold what is asked of it
 ├── AnnotationError        a table of boxes that cannot be read or written
 ├── StorageError           a folder, file or bucket that cannot be reached
+├── ModelError             a model that cannot be read, or does not fit what is asked of it
+├── TrainingError          a run that cannot start, go on or make sense of its numbers
 └── MissingExtraError      an optional part that is not installed
 
 The command line prints a MastError as one message and exits with 1; anything else is a defect of MAST.
@@ -29,6 +31,14 @@ class AnnotationError(MastError):
 
 class StorageError(MastError):
     """A folder, file or bucket that cannot be reached."""
+
+
+class ModelError(MastError):
+    """A model that cannot be read, or does not fit what is asked of it."""
+
+
+class TrainingError(MastError):
+    """A run that cannot start, go on, or make sense of its numbers."""
 
 
 class MissingExtraError(MastError):

@@ -39,7 +39,7 @@ class Labelled:
 
 def detection_examples(study: Study, store: AudioStore, split: str) -> Labelled:
     """Chunks of a split with the experts' animal boxes, in frames and bins; chunks without any box are kept."""
-    table, places = _chunks(study, store, [split])
+    table, places = prepared_chunks(study, store, [split])
     boxes, dropped = _boxes(study, table, boxes_by_recording(study, "animal"))
     return Labelled(FixedChunks(places, boxes), table, dropped)
 
@@ -49,7 +49,7 @@ def pseudo_examples(study: Study, store: AudioStore, events: Iterable[Event]) ->
 
     A chunk without a pseudo box has no mean score and is left out (docs/decisions/0007).
     """
-    table, places = _chunks(study, store, [UNLABELLED])
+    table, places = prepared_chunks(study, store, [UNLABELLED])
     found: dict[str, list[tuple[float, ...]]] = {}
     for event in events:
         bounds = (
@@ -72,7 +72,7 @@ def pseudo_examples(study: Study, store: AudioStore, events: Iterable[Event]) ->
 
 def pretraining_examples(study: Study, store: AudioStore, seed: int) -> AnyOffset:
     """All sound that is for training or unlabelled, at any offset; never a moment of a test or validation chunk."""
-    table, places = _chunks(study, store, [TRAIN, UNLABELLED])
+    table, places = prepared_chunks(study, store, [TRAIN, UNLABELLED])
     filled = np.rint(table["filled_s"].to_numpy() * store.layout.sample_rate_hz).astype(np.int64)
     order = np.lexsort((places[:, 1], places[:, 0]))
     stretches = _merged(places[order], filled[order])
@@ -81,7 +81,7 @@ def pretraining_examples(study: Study, store: AudioStore, seed: int) -> AnyOffse
 
 def statistics_spans(study: Study, store: AudioStore) -> Places:
     """Chunks to measure the study's statistics on: training and unlabelled sound, each moment once, never test sound."""
-    table, places = _chunks(study, store, [TRAIN, UNLABELLED])
+    table, places = prepared_chunks(study, store, [TRAIN, UNLABELLED])
     every = max(1, round(study.chunking.chunk_s / study.chunking.hop_s))
     chosen: Places = places[table["index"].to_numpy() % every == 0]
     return chosen
@@ -89,7 +89,7 @@ def statistics_spans(study: Study, store: AudioStore) -> Places:
 
 def noise_places(study: Study, store: AudioStore) -> Places:
     """Training chunks fit for a noise bank: those with a box labelled as noise, and those without any box."""
-    table, places = _chunks(study, store, [TRAIN])
+    table, places = prepared_chunks(study, store, [TRAIN])
     noise, _ = _boxes(study, table, boxes_by_recording(study, "noise"))
     quiet = table["boxes"].to_numpy() == 0
     chosen: Places = places[quiet | np.array([len(item) > 0 for item in noise], bool)]
@@ -107,15 +107,29 @@ def noise_bank(study: Study, store: AudioStore, chunks: int, seed: int) -> Tenso
     return bank.contiguous()
 
 
-def _chunks(study: Study, store: AudioStore, splits: Sequence[str]) -> tuple[pa.Table, Places]:
-    """Rows of the split table in some splits whose sound was prepared, and their places in the store."""
-    columns = ["recording_id", "index", "start_s", "filled_s", "split", "pool", "site", "boxes"]
+def prepared_chunks(
+    study: Study, store: AudioStore, splits: Sequence[str] | None = None
+) -> tuple[pa.Table, Places]:
+    """Rows of the split table, of all splits or some, whose sound was prepared, and their places in the store."""
+    columns = [
+        "recording_id",
+        "index",
+        "start_s",
+        "filled_s",
+        "split",
+        "pool",
+        "site",
+        "start_local",
+        "boxes",
+    ]
+    wanted = None if splits is None else pc.field("split").isin(list(splits))
     with open_binary(existing(study, SPLITS_TABLE)) as file:
-        table = pq.read_table(file, columns=columns, filters=pc.field("split").isin(list(splits)))
+        table = pq.read_table(file, columns=columns, filters=wanted)
     recording = pc.index_in(table["recording_id"], store.recordings["recording_id"].combine_chunks())
     start = np.rint(table["start_s"].to_numpy() * store.layout.sample_rate_hz).astype(np.int64)
     known = recording.fill_null(-1).to_numpy()
-    prepared = (known >= 0) & (start < store.recordings["samples"].to_numpy()[known])
+    samples = np.append(store.recordings["samples"].to_numpy(), 0)  # of an unknown recording, at -1, none
+    prepared = (known >= 0) & (start < samples[known])
     first_row = store.recordings["first_row"].to_numpy()[known[prepared]]
     return table.filter(pa.array(prepared)), np.stack([first_row, start[prepared]], axis=1)
 

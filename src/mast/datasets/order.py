@@ -19,7 +19,8 @@ Examples = NDArray[np.int64]
 class Order:
     """Batches of `batch` examples over all ranks; each epoch shows every example once, in an order of its own.
 
-    The last batch of an epoch may be smaller. Each rank gets every `ranks`-th example of a batch, from `rank` on.
+    The last batch of an epoch may be smaller, or with `whole_batches` is left out: another epoch shows what it held.
+    Each rank gets every `ranks`-th example of a batch, from `rank` on.
     """
 
     examples: int
@@ -28,11 +29,12 @@ class Order:
     rank: int = 0
     ranks: int = 1
     shuffled: bool = True
+    whole_batches: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches that show every example once."""
-        return -(-self.examples // self.batch)
+        """Batches of an epoch."""
+        return self.examples // self.batch if self.whole_batches else -(-self.examples // self.batch)
 
     def epoch_of(self, step: int) -> int:
         """The epoch that a step belongs to."""
@@ -43,8 +45,8 @@ class Order:
         epoch, number = divmod(step, self.steps_per_epoch)
         while True:
             order = self.order(epoch)
-            for at in range(number * self.batch, self.examples, self.batch):
-                yield epoch, order[at : at + self.batch][self.rank :: self.ranks]
+            for at in range(number, self.steps_per_epoch):
+                yield epoch, order[at * self.batch : (at + 1) * self.batch][self.rank :: self.ranks]
             epoch, number = epoch + 1, 0
 
     def order(self, epoch: int) -> Examples:

@@ -39,6 +39,7 @@ from mast.recordings.decode import chunk_and_hop, chunk_counts, heard_samples
 from mast.recordings.scan import PROVENANCE
 from mast.spectrogram import MelGrid, frames_of
 from mast.storage import exists, join, open_binary, written_whole
+from mast.study.products import PRODUCTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -267,11 +268,11 @@ def _clock(starts: list[datetime | None], row: Integers, since_us: Integers) -> 
 
 
 def existing(study: Study, name: str) -> str:
-    """A table of the study's work folder, or how to make it."""
+    """Where a product of the study is, or how to make it."""
     location = join(study.work, name)
     if not exists(location):
-        verb = "splits" if name == SPLITS_TABLE else "scan"
-        raise StorageError(f"{location}: there is no such table. Make it with mast {verb} study.yaml.")
+        verb = next((item.verb for item in PRODUCTS if item.name == name), "scan")
+        raise StorageError(f"{location} is not there yet. Make it with mast {verb} study.yaml.")
     return location
 
 

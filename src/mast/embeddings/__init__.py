@@ -1,0 +1,1 @@
+"""What a model hears, as vectors: sounds that are alike lie close together."""

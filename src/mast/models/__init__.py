@@ -1,0 +1,1 @@
+"""Networks and how they are kept: encoder, masked autoencoder, detector, checkpoints."""

@@ -1,0 +1,207 @@
+"""`mast pretrain`: the masked autoencoder on a study's training and unlabelled sound (paper, pretraining table)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from timm.layers.attention import Attention
+from torch import Tensor, nn
+
+from mast.config import Pretrain, Study
+from mast.datasets.examples import detection_examples, pretraining_examples
+from mast.datasets.loading import Batch
+from mast.datasets.preparing import read_normalisation
+from mast.datasets.split_table import existing
+from mast.errors import ModelError
+from mast.models.checkpoint import Description, load_model, save_model
+from mast.models.decoder import DECODERS, Decoder
+from mast.models.encoder import PATCH, SIZES, Encoder
+from mast.models.frontend import FrontEnd
+from mast.models.loading import below
+from mast.models.mae import MaskedAutoencoder, reconstruction_loss, restored, unpatched
+from mast.models.masking import Mask, hide_any, hide_moments_and_bands, noise
+from mast.pictures.reconstruction import draw_reconstruction
+from mast.recordings.store import AudioStore
+from mast.spectrogram import frames_of
+from mast.study.products import STORE
+from mast.training.devices import start_fabric
+from mast.training.loop import End, OnProgress, Sound, train
+from mast.training.optimiser import Group
+from mast.training.run import Run
+
+SETTINGS = {"chunking", "spectrogram", "normalisation", "model", "pretrain"}
+"""Groups of settings that decide what is learned."""
+
+VALIDATION_CHUNKS, VALIDATION_BATCH = 512, 16
+PICTURED_CHUNKS = 3
+VALIDATION_SEED = 1_000_000_007
+"""Masks of validation are the same in every epoch and unlike any of training."""
+
+
+class Pretraining(nn.Module):
+    """Sound in, reconstruction loss out."""
+
+    def __init__(self, frontend: FrontEnd, model: MaskedAutoencoder, settings: Pretrain) -> None:
+        super().__init__()
+        self.frontend, self.model, self.settings = frontend, model, settings
+
+    def forward(self, sound: Tensor, filled: Tensor, *mask: Tensor) -> dict[str, Tensor]:
+        """Mean loss over chunks whose tokens `mask` hides. (B, N), (B,), mask → loss"""
+        spec = self.frontend(sound, filled)
+        guess = self.model(spec, Mask(*mask))
+        loss = reconstruction_loss(
+            guess, spec, Mask(*mask), normalised_patches=self.settings.normalised_patches
+        )
+        return {"loss": loss.mean()}
+
+
+class PretrainRecipe:
+    """What pretraining adds to the loop."""
+
+    def __init__(self, study: Study, store: AudioStore, ranks: tuple[int, int] = (0, 1)) -> None:
+        """`ranks`: this process's rank, and how many there are."""
+        self.study, self.store, self.settings = study, store, study.pretrain
+        self.rank, self.ranks = ranks
+        self.description, model = starting_model(study, store)
+        frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
+        self.module = Pretraining(frontend, model, self.settings)
+        self.sound = Sound(store, pretraining_examples(study, store, self.settings.seed))
+        self.held = detection_examples(study, store, "val").chunks
+        self.shown = self.held if len(self.held) else self.sound.examples
+        shape = model.encoder.shape
+        self.grid = (frontend.frames // PATCH, shape.band_tokens)
+
+    def groups(self) -> Sequence[Group]:
+        """All parameters alike."""
+        return [Group(tuple(self.module.parameters()))]
+
+    def inputs(self, batch: Batch, step: int, device: torch.device) -> tuple[Any, ...]:
+        """Sound, how much of it is filled, and the mask, which follows from the seed, the step and the place."""
+        size = len(batch.examples) * self.ranks
+        mask = Mask(*(item[self.rank :: self.ranks] for item in self._mask(self.settings.seed, step, size)))
+        return tuple(item.to(device) for item in (batch.sound, batch.filled, *mask))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Nothing to freeze; plain attention where torch's fused one is slower to learn with."""
+        on_cpu = next(self.module.parameters()).device.type == "cpu"
+        for part in self.module.modules():
+            if isinstance(part, Attention):
+                part.fused_attn = not on_cpu  # type: ignore[misc]  # timm means it for whole programs
+
+    def validate(self, model: nn.Module, device: torch.device) -> float | None:
+        """Mean loss on validation chunks under fixed masks."""
+        if not len(self.held):
+            return None
+        chosen = np.linspace(0, len(self.held) - 1, min(len(self.held), VALIDATION_CHUNKS)).astype(np.int64)
+        total = 0.0
+        for first in range(0, len(chosen), VALIDATION_BATCH):
+            sound, filled = self._read(chosen[first : first + VALIDATION_BATCH])
+            mask = self._mask(VALIDATION_SEED, first, len(sound))
+            loss = model(*(item.to(device) for item in (sound, filled, *mask)))["loss"]
+            total += float(loss) * len(sound)
+        return total / len(chosen)
+
+    def end_epoch(self, model: nn.Module, epoch: int, run: Run) -> None:
+        """Every few epochs, a picture of sound as it is, as the encoder sees it, and as it is guessed."""
+        if (epoch + 1) % self.settings.picture_epochs and epoch + 1 != self.settings.epochs:
+            return
+        network = cast(Pretraining, model)
+        device = next(network.parameters()).device
+        sound, filled = self._read(np.arange(min(PICTURED_CHUNKS, len(self.shown))))
+        mask = Mask(*(item.to(device) for item in self._mask(VALIDATION_SEED, 0, len(sound))))
+        spec = network.frontend(sound.to(device), filled.to(device))
+        guess = network.model(spec, mask).float()
+        if self.settings.normalised_patches:
+            guess = restored(guess, spec)
+        hidden = mask.hidden.view(-1, *self.grid).transpose(1, 2)  # (B, F/16, T/16)
+        draw_reconstruction(
+            spec.cpu(),
+            hidden.cpu(),
+            unpatched(guess, self.grid[1]).cpu(),
+            self.study,
+            run.folder / f"reconstruction_{epoch + 1:04d}.png",
+        )
+
+    def save(self, model: nn.Module, run: Run) -> None:
+        """Encoder and decoder, with all that is needed to use them."""
+        losses = [item["validation_loss"] for item in run.read() if "validation_loss" in item]
+        results: dict[str, JsonValue] = {"validation_loss": losses[-1]} if losses else {}
+        weights = cast(Pretraining, model).model.state_dict()
+        save_model(str(run.model), replace(self.description, results=results), weights)
+
+    def _mask(self, seed: int, step: int, examples: int) -> Mask:
+        """Masks for so many examples; the same numbers on every device."""
+        moments, bands = self.grid
+        if self.settings.masking == "random":
+            return hide_any(noise(seed, 2 * step, examples, moments * bands), self.settings.hidden)
+        return hide_moments_and_bands(
+            noise(seed, 2 * step, examples, moments),
+            noise(seed, 2 * step + 1, examples, bands),
+            self.settings.hidden_moments,
+            self.settings.hidden_bands,
+        )
+
+    def _read(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Sound of chunks to validate on or to show, and how much of it is filled."""
+        places, samples = self.shown.places(0, chosen), self.store.layout.step_samples
+        return torch.from_numpy(self.store.read(places, samples)), torch.from_numpy(
+            self.store.filled(places, samples)
+        )
+
+
+def starting_model(study: Study, store: AudioStore) -> tuple[Description, MaskedAutoencoder]:
+    """The model of a study before its first step: random, or from a checkpoint with whatever decoder that has."""
+    settings, size = study.pretrain, study.model.size
+    frames = frames_of(study.chunking.chunk_s, study.spectrogram)
+    torch.manual_seed(settings.seed)
+    shape = replace(SIZES[size], bins=study.spectrogram.bins)
+    encoder = Encoder(shape, frames)
+    model = MaskedAutoencoder(encoder, Decoder(DECODERS[size][settings.decoder], shape, frames))
+    parent, licence = None, "as its training sound allows"
+    if settings.start:
+        parent, licence = _load_start(settings.start, model)
+    return Description(
+        kind="masked-autoencoder",
+        architecture={"encoder": asdict(shape), "decoder": asdict(model.decoder.shape)},
+        spectrogram=study.spectrogram,
+        chunking=study.chunking,
+        normalisation=read_normalisation(study),
+        licence=licence,
+        source=f"mast pretrain{f', started from {settings.start}' if settings.start else ''}",
+        parent=parent,
+        data=store.fingerprint,
+    ), model
+
+
+def _load_start(location: str, model: MaskedAutoencoder) -> tuple[str, str]:
+    """Take over an encoder, and its decoder if it is of the same kind. → identity and licence of where it is from"""
+    description, tensors = load_model(location)
+    found, wanted = description.architecture["encoder"], asdict(model.encoder.shape)
+    if found != wanted:
+        raise ModelError(
+            f"{location} has an encoder of {found}, this study wants {wanted}. "
+            "Set model.size to that of the model, or start from another one."
+        )
+    model.encoder.load_state_dict(below(tensors, "encoder."))
+    if description.architecture.get("decoder") == asdict(model.decoder.shape):
+        model.decoder.load_state_dict(below(tensors, "decoder."))
+    return description.identity, description.licence
+
+
+def pretrain_study(
+    study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
+) -> End:
+    """Pretrain, or go on with it."""
+    if run.is_finished:
+        return "finished"
+    store = AudioStore(existing(study, STORE))
+    run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
+    fabric = start_fabric(study.pretrain.precision, run, device)
+    recipe = PretrainRecipe(study, store, (fabric.global_rank, fabric.world_size))
+    return train(recipe, recipe.sound, study.pretrain, run, fabric, on_progress)

@@ -1,0 +1,105 @@
+"""A run's folder: its settings, what it measured, its last state to go on from, and in the end its model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mast.errors import ConfigError, TrainingError
+from mast.models.checkpoint import DESCRIPTION
+from mast.storage import is_remote, written_whole
+
+FREE = {"checkpoint_minutes", "picture_epochs", "device_batch", "precision"}
+"""Settings that a run may change half-way: they do not name what is learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a run keeps everything."""
+
+    folder: Path
+
+    @property
+    def last(self) -> Path:
+        """State to go on from."""
+        return self.folder / "last.ckpt"
+
+    @property
+    def metrics(self) -> Path:
+        """A line of JSON for every report."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def model(self) -> Path:
+        """The model, once the run is finished."""
+        return self.folder / "model"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has reached its end."""
+        return (self.model / DESCRIPTION).exists()
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Make the folder, or check that what it holds was learned under the same settings."""
+        path = self.folder / "config.yaml"
+        if not path.exists():
+            with written_whole(str(path)) as file:
+                file.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
+            return
+        then = _flat(yaml.safe_load(path.read_text(encoding="utf-8")))
+        now = _flat(yaml.safe_load(yaml.safe_dump(dict(settings))))
+        changed = [
+            f"{name} was {then.get(name)}, is now {now.get(name)}"
+            for name in {**then, **now}
+            if then.get(name) != now.get(name) and name.rpartition(".")[2] not in FREE
+        ]
+        if changed:
+            raise TrainingError(
+                f"{self.folder} holds a run with other settings: {'; '.join(changed)}. "
+                "Give this one a name of its own with --name, or delete that folder."
+            )
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Add a line to the metrics."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was measured after a step that is about to be taken again."""
+        if not self.metrics.exists():
+            return
+        lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        with written_whole(str(self.metrics)) as file:
+            file.write("".join(kept).encode())
+
+    def read(self) -> list[dict[str, Any]]:
+        """What was measured so far."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+
+def run_folder(work: str, stage: str, name: str, out: Path | None = None) -> Run:
+    """Folder of a stage's run below the study's work folder, or below `out`."""
+    if not name or name.startswith(".") or any(mark in name for mark in (os.sep, "/", "\\")):
+        raise ConfigError(f"--name {name}: use letters, digits, - and _.")
+    if out is None and is_remote(work):
+        raise ConfigError(
+            f"A run is kept on a disk, and this study's work is on {work}. Give a folder with --out."
+        )
+    return Run((out or Path(work) / "runs") / stage / name)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

@@ -1,0 +1,55 @@
+"""Boxes on a small grid, where overlaps and scores are often equal, and the greedy matching as a plain loop."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mast.evaluation.matching import Boxes
+from mast.evaluation.metrics import Ranking
+
+GROUPS = 3
+
+
+@st.composite
+def boxes(draw, scored, max_size=14):
+    """Boxes in groups 0, 1 and 2, in any order; a group may be empty, a box may have no area."""
+    count = draw(st.integers(0, max_size))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    corner, size = rng.integers(0, 5, (count, 2)), rng.integers(0, 5, (count, 2))
+    bounds = np.hstack([corner, corner + size]).astype(float)
+    score = rng.integers(0, 5, count) / 4 if scored else None
+    return Boxes(rng.integers(0, GROUPS, count), bounds, score)
+
+
+def in_group_order(made):
+    """The same boxes, groups one after the other."""
+    order = np.argsort(made.group, kind="stable")
+    return Boxes(made.group[order], made.bounds[order], None if made.score is None else made.score[order])
+
+
+def ranking_of(predictions, truths, matches):
+    return Ranking.of(predictions.score, matches.overlap, predictions.group, truths.group, GROUPS)
+
+
+def naive_overlap(kind, a, b):
+    width, height = (max(0.0, min(a[i + 2], b[i + 2]) - max(a[i], b[i])) for i in (0, 1))
+    (long, tall), (other_long, other_tall) = (((c[2] - c[0]), (c[3] - c[1])) for c in (a, b))
+    part, whole = {
+        "iou": (width * height, long * tall + other_long * other_tall - width * height),
+        "iomin": (width * height, min(long * tall, other_long * other_tall)),
+        "time": (width, long + other_long - width),
+    }[kind]
+    return part / whole if whole else 0.0
+
+
+def naive_match(predictions, truths, kind, min_overlap):
+    """Row of the truth each prediction takes, or -1."""
+    taken = [-1] * len(predictions)
+    for row in sorted(range(len(predictions)), key=lambda row: -predictions.score[row]):
+        best, chosen = min_overlap, -1
+        for candidate in range(len(truths)):
+            overlap = naive_overlap(kind, predictions.bounds[row], truths.bounds[candidate])
+            same_group = truths.group[candidate] == predictions.group[row]
+            if same_group and candidate not in taken and overlap >= best:
+                best, chosen = overlap, candidate
+        taken[row] = chosen
+    return taken

@@ -1,0 +1,46 @@
+"""Boxes and lattices for tests of learning rules."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+
+from mast.boxes import iou
+from mast.models.locations import Locations, lattice
+
+FRAMES, BINS = 256, 128
+
+LATTICES: dict[str, Locations] = {
+    "upsampling": lattice([(32 >> n, 32 >> n) for n in range(4)], [(8 << n, 4 << n) for n in range(4)]),
+    "anisotropic": lattice([(16 >> n, 32 >> n) for n in range(3)], [(16 << n, 4 << n) for n in range(3)]),
+    "conv": lattice([(16 >> n, 8 >> n) for n in range(4)], [(16 << n, 16 << n) for n in range(4)]),
+}
+
+
+@st.composite
+def a_box(draw: st.DrawFn) -> list[float]:
+    """A box of any shape inside the grid: thinner than a bin, as long as the chunk, on whole frames or not."""
+    box = []
+    for size in (FRAMES, BINS):
+        whole = draw(st.booleans())
+        side = draw(st.integers(1, size) if whole else st.floats(0.1, size))
+        start = draw(st.integers(0, int(size - side)) if whole else st.floats(0, size - side))
+        box.append((float(start), float(start + side)))
+    (start, end), (low, high) = box
+    return [start, low, end, high]
+
+
+def box_lists(max_size: int) -> st.SearchStrategy[torch.Tensor]:
+    """Some boxes of one chunk. → (n, 4) in double precision"""
+    return st.lists(a_box(), max_size=max_size).map(
+        lambda rows: torch.tensor(rows, dtype=torch.float64).reshape(-1, 4)
+    )
+
+
+def without_duplicates(boxes: torch.Tensor, most_iou: float) -> torch.Tensor:
+    """The boxes that overlap no earlier one by more than so much. (n, 4) → (m, 4)"""
+    kept: list[int] = []
+    for number in range(len(boxes)):
+        if not kept or iou(boxes[number : number + 1], boxes[kept]).max() <= most_iou:
+            kept.append(number)
+    return boxes[kept]
