@@ -42,7 +42,7 @@ def peak_mb() -> float:
 
 
 def _module(script: str) -> str:
-    return f"-m benchmarks.{Path(script).stem}"
+    return f"-m {Path(script).parent.name}.{Path(script).stem}"
 
 
 def _processor() -> str:

@@ -1,10 +1,12 @@
 """Does pretraining help, on real sound? Nearest neighbours of frozen features on the animal classes of ESC-50.
 
 The encoder is pretrained through the product's own path (scan, prepare, pretrain) on all recordings of a data folder
-except the clips of the probe, then frozen. A clip's vector is the mean over its tokens; a clip is named by its five
-nearest neighbours among the other folds' clips that come from other recordings.
+except the clips of the probe, then frozen. A clip's vector is the mean over time, band by band, of its tokens, as the
+mean log-mel is of its frames; a clip is named by its five nearest neighbours among the other folds' clips that come from
+other recordings. Vectors are whitened, which every kind of them gains from; other readings are written beside.
 
     python -m experiments.knn_probe DATA
+    OMP_NUM_THREADS=1 python -m experiments.knn_probe DATA --pretrain-only 1    one seed, to run several at once
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from numpy.typing import NDArray
 
 from mast.config import Study, checked
 from mast.datasets.preparing import prepare_study, read_normalisation
-from mast.embeddings.chunks import embed_chunks
 from mast.models.devices import DTYPES, best_precision
 from mast.models.encoder import SIZES, Encoder
 from mast.models.frontend import FrontEnd
@@ -33,7 +34,7 @@ from mast.normalisation import mean_centred
 from mast.recordings.prepare import prepare
 from mast.recordings.scan import scan
 from mast.recordings.store import AudioStore, to_float
-from mast.spectrogram import LogMel, frames_of
+from mast.spectrogram import LogMel
 from mast.study.products import STORE
 from mast.training.pretrain import pretrain_study
 from mast.training.run import Run
@@ -66,32 +67,39 @@ def main() -> None:
         "--work", type=Path, default=Path("knn_probe"), help="where runs are kept and resumed"
     )
     parser.add_argument("--out", type=Path, default=Path("experiments/results/knn_probe.json"))
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--pretrain-only", type=int, metavar="SEED", help="pretrain with one seed and stop")
     parser.add_argument("--files", type=int, help="use only so many files of each source, for a quick look")
     options = parser.parse_args()
     clips = read_clips(options.data / PROBE / "recordings.csv")
     study = study_of(options.data, options.work, clips, options.files, options.epochs)
-    scan(study.collections, str(Path(study.work) / "recordings.parquet"))
-    prepare_study(study)
+    if not (options.work / "study" / "normalisation.json").exists():
+        scan(study.collections, str(Path(study.work) / "recordings.parquet"))
+        prepare_study(study)
+    if options.pretrain_only is not None:
+        pretrained(study, options.work, options.pretrain_only)
+        return
     probe = probe_store(options.data, options.work, clips, study)
-    figures: dict[str, Any] = {"random": [], "logmel": [], "pretrained": []}
-    minutes = []
+    logmel = mean_levels(study, probe, clips)
+    figures: dict[str, list[float]] = {"random": [], "logmel": [], "pretrained": []}
+    others: dict[str, list[float]] = {}
+    losses = []
     for seed in range(options.seeds):
-        seeded = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"seed": seed})})
-        started = time.monotonic()
-        run = Run(options.work / f"seed_{seed}")
-        pretrain_study(seeded, run)
-        minutes.append(round((time.monotonic() - started) / 60, 1))
+        run = pretrained(study, options.work, seed)
+        losses.append([item["loss"] for item in run.read() if "loss" in item][-1])
         loaded = load_encoder(str(run.model))
         torch.manual_seed(seed)
-        untrained = Encoder(
-            SIZES[study.model.size], frames_of(study.chunking.chunk_s, study.spectrogram)
-        ).eval()
-        figures["random"].append(accuracy(vectors(untrained, loaded.frontend, probe, clips), clips))
-        figures["pretrained"].append(accuracy(vectors(loaded.network, loaded.frontend, probe, clips), clips))
-        figures["logmel"].append(accuracy(mean_levels(study, probe, clips), clips))
-        print(seed, {name: values[-1] for name, values in figures.items()}, f"{minutes[-1]} min", flush=True)
+        untrained = Encoder(SIZES[study.model.size], loaded.frontend.frames).eval()
+        maps = {
+            "random": token_means(untrained, loaded.frontend, probe, clips),
+            "pretrained": token_means(loaded.network, loaded.frontend, probe, clips),
+        }
+        for name, bands in {**maps, "logmel": logmel[:, None]}.items():
+            figures[name].append(accuracy(bands.reshape(len(bands), -1), clips))
+            for reading, value in other_readings(bands, clips).items():
+                others.setdefault(f"{name}, {reading}", []).append(value)
+        print(seed, {name: values[-1] for name, values in figures.items()}, flush=True)
     provenance = read_normalisation(study).provenance
     means = {name: round(float(np.mean(values)), 4) for name, values in figures.items()}
     write_result(
@@ -101,11 +109,16 @@ def main() -> None:
             "mean": means,
             "gain_over_random": round(means["pretrained"] - means["random"], 4),
             "gain_over_logmel": round(means["pretrained"] - means["logmel"], 4),
+            "other_readings": others,
+            "last_losses": losses,
             "neighbours": NEIGHBOURS,
             "clips": len(clips.names),
             "classes": len(set(clips.labels)),
             "pretraining_hours": round(provenance.seconds / 3600, 2) if provenance else None,
-            "pretraining_minutes": minutes,
+            "pretraining_minutes": [
+                float((options.work / f"seed_{seed}" / "minutes.txt").read_text())
+                for seed in range(options.seeds)
+            ],
             "model": study.model.size,
             "normalisation": study.normalisation,
             "settings": study.pretrain.model_dump(mode="json"),
@@ -144,7 +157,7 @@ def study_of(data: Path, work: Path, clips: Clips, files: int | None, epochs: in
         "work": str((work / "study").absolute()),
         "collections": collections,
         "chunking": {"chunk_s": 5.12, "hop_s": 2.56, "min_filled": 0.4},
-        "normalisation": "band-median",
+        "normalisation": "dataset",
         "model": {"size": "tiny"},
         "pretrain": {
             "epochs": epochs,
@@ -196,10 +209,36 @@ def places_of(store: AudioStore, clips: Clips) -> NDArray[np.int64]:
     return np.array([(rows[f"probe/{name}"], 0) for name in clips.names], np.int64)
 
 
-def vectors(encoder: Encoder, frontend: FrontEnd, store: AudioStore, clips: Clips) -> Vectors:
-    """Mean over the tokens of each clip."""
-    precision = DTYPES[best_precision("cpu")]
-    return embed_chunks(encoder, frontend, store, places_of(store, clips), precision)
+def pretrained(study: Study, work: Path, seed: int) -> Run:
+    """The study's encoder after pretraining with a seed; the minutes it took are kept beside it."""
+    seeded = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"seed": seed})})
+    run, started = Run(work / f"seed_{seed}"), time.monotonic()
+    if not run.is_finished:
+        pretrain_study(seeded, run)
+        (run.folder / "minutes.txt").write_text(f"{(time.monotonic() - started) / 60:.1f}")
+    return run
+
+
+def token_means(encoder: Encoder, frontend: FrontEnd, store: AudioStore, clips: Clips) -> Vectors:
+    """Mean over time of each clip's tokens in every band. → (N, F/16, C)"""
+    places, samples = places_of(store, clips), store.layout.step_samples
+    means = []
+    for first in range(0, len(places), 16):
+        chosen = places[first : first + 16]
+        sound = torch.from_numpy(store.read(chosen, samples))
+        filled = torch.from_numpy(store.filled(chosen, samples))
+        with torch.inference_mode(), torch.autocast("cpu", DTYPES[best_precision("cpu")]):
+            means.append(encoder(frontend(sound, filled)).float().mean(dim=3).transpose(1, 2).numpy())
+    return np.concatenate(means)
+
+
+def other_readings(bands: Vectors, clips: Clips) -> dict[str, float]:
+    """The same question with vectors made in other ways."""
+    return {
+        "not whitened": accuracy(bands.reshape(len(bands), -1), clips, whitened=0),
+        "all bands together": accuracy(bands.mean(axis=1), clips),
+        "all bands together, not whitened": accuracy(bands.mean(axis=1), clips, whitened=0),
+    }
 
 
 def mean_levels(study: Study, store: AudioStore, clips: Clips) -> Vectors:
@@ -216,17 +255,24 @@ def mean_levels(study: Study, store: AudioStore, clips: Clips) -> Vectors:
     )
 
 
-def accuracy(features: Vectors, clips: Clips) -> float:
+def accuracy(features: Vectors, clips: Clips, whitened: int = 64) -> float:
     """Share of clips that most of their nearest neighbours name rightly; a tie goes to the nearest of the tied.
 
-    Neighbours are of other folds and of other source recordings; nearness is the cosine of centred vectors.
+    Neighbours are of other folds and of other source recordings; nearness is the cosine of centred vectors, of their
+    first so many principal components with equal weight where they are `whitened`.
     """
     right = 0
     for fold in np.unique(clips.folds):
         asked = clips.folds == fold
         known = ~asked & ~np.isin(clips.sources, clips.sources[asked])
         centre = features[known].mean(axis=0)
-        near = _unit(features[asked] - centre) @ _unit(features[known] - centre).T
+        there, here = features[known] - centre, features[asked] - centre
+        if whitened:
+            _, lengths, axes = np.linalg.svd(there.astype(np.float64), full_matrices=False)
+            kept = min(whitened, int((lengths > 1e-6 * lengths[0]).sum()))
+            turn = axes[:kept].T / (lengths[:kept] + 1e-3 * lengths[0])
+            there, here = there @ turn, here @ turn
+        near = _unit(here) @ _unit(there).T
         for row, label in zip(np.argsort(-near, axis=1)[:, :NEIGHBOURS], clips.labels[asked], strict=True):
             names = list(clips.labels[known][row])
             right += max(names, key=lambda name: (names.count(name), -names.index(name))) == label

@@ -22,6 +22,14 @@ BENCHMARKS |= {
     "loader": (["--rows", "64"], {"ratio_local", "ratio_s3"}),
     "prepare": (["--small"], {"ratio_to_bare", "kills", "stores_equal"}),
 }
+BENCHMARKS |= {
+    "evaluate": (
+        ["--chunks", "300"],
+        {"ratio_to_coco_eval", "max_ap_difference", "chunks", "predictions", "seconds", "peak_mb"},
+    ),
+    "resume": (["--small"], {"kills", "weights_equal", "ddp_max_loss_difference", "sigterm_exit_code"}),
+    "pretrain_step": (["--small"], {"ratio_to_bare", "cpu_ratio_to_bare", "audio_hours_per_hour"}),
+}
 ALWAYS = {"command", "machine", "versions", "date"}
 
 
@@ -44,3 +52,9 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
         assert small["missed"] == []
         assert small["fault_classes_reported"] == small["fault_classes_injected"] >= len(FAULTS) - 1
         assert small["peak_mb"] < 400
+    if name == "evaluate":
+        assert small["max_ap_difference"] < 1e-6
+    if name == "resume":
+        assert small["weights_equal"]
+        assert small["metrics_equal"]
+        assert small["ddp_max_loss_difference"] < 1e-4

@@ -131,3 +131,30 @@ def test_a_printed_study_loads_to_the_same_study(tmp_path_factory, name, zone, l
     path = tmp_path_factory.mktemp("study") / "study.yaml"
     path.write_text(dump_study(study), encoding="utf-8")
     assert load_study(path) == study
+
+
+def test_a_preset_lies_below_the_file_and_above_the_defaults(study_file):
+    study = load_study(study_file("preset: laptop\ntrain: {batch: 8}\n"), ["train.unfreezing.blocks=2"])
+    assert (study.model.size, study.train.epochs) == ("tiny", 40)
+    assert study.train.batch == 8
+    assert study.train.unfreezing.blocks == 2 and study.train.unfreezing.first_epoch == 4
+    assert study.train.clip == Study().train.clip
+    assert load_study(None, ["preset=laptop"]).model.size == "tiny"
+    assert load_study(study_file(dump_study(study))) == study
+
+
+def test_the_papers_preset_is_the_defaults():
+    paper = load_study(None, ["preset=paper"])
+    assert paper == load_study().model_copy(update={"preset": "paper"})
+    assert (paper.train.lr, paper.train.epochs, paper.train.ema_decay) == (3e-4, 200, 0.9995)
+
+
+def test_an_unknown_preset_is_refused_with_those_there_are(study_file):
+    with pytest.raises(ConfigError, match=r"preset: there is no 'phone'. Known: laptop, paper."):
+        load_study(study_file("preset: phone"))
+
+
+def test_a_model_to_start_from_is_found_beside_the_study_file(study_file, tmp_path):
+    study = load_study(study_file("train: {start: pretrained}\n"))
+    assert study.train.start == str(tmp_path / "pretrained")
+    assert load_study(None, ["train.start=hf://owner/name"]).train.start == "hf://owner/name"

@@ -106,9 +106,10 @@ def test_pages_have_commands_at_all():
     assert sum(len(console_steps(page.read_text("utf-8"))) for page in PAGES) > 15
 
 
-def test_the_reference_pages_follow_from_the_code():
+@pytest.mark.parametrize("tool", ["reference", "figures"])
+def test_generated_pages_follow_from_the_code_and_the_results(tool):
     check = subprocess.run(
-        [sys.executable, "tools/reference.py", "--check"],
+        [sys.executable, f"tools/{tool}.py", "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -301,6 +301,35 @@ def pretrain(
     _tell_end(run, end)
 
 
+@app.command()
+def train(
+    study: StudyFile,
+    name: RunName = "main",
+    out: RunsFolder = None,
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Teach a detector to find animal sounds, from the experts' boxes.
+
+    May be stopped at any moment and goes on with the same command. Under torchrun or Slurm it learns on many devices.
+    """
+    from mast.config import load_study
+    from mast.training.finetune import train_study
+    from mast.training.run import run_folder
+
+    settings = load_study(study, overrides or ())
+    run = run_folder(settings.work, "train", name, out)
+    pretrained = run_folder(settings.work, "pretrain", "main", out)
+    typer.echo(f"Starting from {settings.train.start or 'random weights'}.", err=True)
+    if settings.train.start is None and pretrained.is_finished:
+        typer.echo(f"There is a pretrained model: --set train.start={pretrained.model}", err=True)
+    with _training_bar("Training") as on_progress:
+        end = train_study(settings, run, device, on_progress)
+    _tell_end(run, end)
+    if end == "finished":
+        _tell_threshold(run)
+
+
 @app.command("map")
 def map_(
     study: StudyFile,
@@ -546,13 +575,16 @@ def _training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bars
 
+    from mast.training.devices import is_first_process
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[pace]}"),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True, quiet=not is_first_process())
+    with Bars(*columns, console=console, transient=True) as bars:
         task = bars.add_task(what, total=None, pace="starting")
 
         def on_progress(progress: Progress) -> None:
@@ -566,12 +598,23 @@ def _training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
 
 def _tell_end(run: Run, end: End) -> None:
     """Where the model is, or how to go on; Ctrl-C ends with its usual code, so that a script stops as well."""
-    if end == "finished":
-        typer.echo(f"Finished. Model: {run.model}")
-        return
-    typer.echo(f"Stopped, and kept in {run.folder}. The same command goes on from there.")
+    from mast.training.devices import is_first_process
+
+    if is_first_process():
+        stopped = f"Stopped, and kept in {run.folder}. The same command goes on from there."
+        typer.echo(f"Finished. Model: {run.model}" if end == "finished" else stopped)
     if end == "interrupted":
         raise typer.Exit(130)
+
+
+def _tell_threshold(run: Run) -> None:
+    """From which score on boxes are reported, why, and how well that does."""
+    from mast.models.checkpoint import load_model
+
+    known, _ = load_model(str(run.model))
+    reached = known.results.get("validation_f1")
+    f1 = f", F1 {reached:.2f}" if isinstance(reached, float) else ""
+    typer.echo(f"Score threshold {known.thresholds['score']:.2f} ({known.results['threshold']}{f1}).")
 
 
 def _asked(question: str) -> str | None:

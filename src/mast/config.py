@@ -572,8 +572,9 @@ def _anchor(study: Study, folder: Path) -> Study:
             "annotations": tuple(
                 source.model_copy(update={"path": anchored(source.path)}) for source in study.annotations
             ),
-            "train": study.train.model_copy(
-                update={"start": anchored(study.train.start) if study.train.start else None}
-            ),
+            **{
+                name: stage.model_copy(update={"start": anchored(stage.start) if stage.start else None})
+                for name, stage in (("pretrain", study.pretrain), ("train", study.train))
+            },
         }
     )

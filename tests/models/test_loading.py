@@ -122,7 +122,5 @@ def test_a_model_of_other_chunks_than_a_store_holds_is_refused_with_both(tmp_pat
     prepare(table, card, location, DESCRIPTION.chunking, workers=1)
     check_store("mine", DESCRIPTION, AudioStore(location))
     other = replace(DESCRIPTION, chunking=Chunking(chunk_s=2.56, hop_s=1.28))
-    with pytest.raises(
-        ModelError, match=r"mine hears chunks of 2\.56 s at 16000 Hz; .* holds chunks of 1\.28 s at 16000"
-    ):
+    with pytest.raises(ModelError, match=r"mine hears chunks of 2\.56 s .* holds chunks of 1\.28 s"):
         check_store("mine", other, AudioStore(location))

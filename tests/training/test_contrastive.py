@@ -156,7 +156,11 @@ def test_the_same_generator_draws_the_same_boxes() -> None:
 
 def test_parts_of_a_batch_with_its_divisor_add_up_to_the_whole() -> None:
     projection, maps = Projection(), features(3)
-    boxes = [torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]]), torch.zeros(0, 4), torch.tensor([[0.0, 0, 50, 100]])]
+    boxes = [
+        torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]]),
+        torch.zeros(0, 4),
+        torch.tensor([[0.0, 0, 50, 100]]),
+    ]
     regions = draw_regions(boxes, EXTENT, [rng(1), rng(2), rng(3)]).to(torch.device("cpu"))
     whole = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
     parts = [

@@ -51,6 +51,11 @@ def start_fabric(precision: str, run: Run, device: str = "auto", *, partly_froze
     return fabric
 
 
+def is_first_process() -> bool:
+    """Whether this process speaks for all that torchrun or Slurm has started."""
+    return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0) == 0
+
+
 def _processes_and_nodes() -> tuple[int, int]:
     """How many processes a node, and how many nodes, torchrun or Slurm has started."""
     world = int(os.environ.get("WORLD_SIZE") or os.environ.get("SLURM_NTASKS") or 1)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 
 import torch
 
 from mast.errors import TrainingError
 
-OUT_OF_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "could not create a memory object",
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|not enough memory|bad_alloc|could not create a memory object"
+    r"|could not (create|execute) a primitive$",
+    re.IGNORECASE,
 )
-"""How torch's allocators say that there is no more, on GPUs and CPUs."""
+"""How torch's allocators say that there is no more, on GPUs and CPUs; the last is oneDNN's way to say so."""
 
 
 def largest_that_fits(attempt: Callable[[int], None], most: int) -> int:
@@ -41,4 +41,4 @@ def largest_that_fits(attempt: Callable[[int], None], most: int) -> int:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error says that there is no more memory."""
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None

@@ -223,13 +223,13 @@ class _Loop:
         def attempt(portion: int) -> None:
             torch.manual_seed(step)
             buffers = {name: value.clone() for name, value in self.recipe.module.named_buffers()}
-            moments = self._moments_to_come()
+            room = self._kept_room()
             try:  # without the wrapper for many processes: some may fit what others do not
                 with self.fabric.autocast():
                     losses = self.recipe.module(*(item[:portion] for item in inputs))
                 self.fabric.backward(losses["loss"])
             finally:
-                del moments
+                del room
                 for name, value in self.recipe.module.named_buffers():
                     value.copy_(buffers[name])
                 self.parts.optimiser.zero_grad()
@@ -244,12 +244,11 @@ class _Loop:
             )
         return found
 
-    def _moments_to_come(self) -> list[Tensor]:
-        """Memory that AdamW takes with its first step and keeps: two moments of every parameter."""
-        if self.parts.optimiser.optimizer.state:
-            return []
+    def _kept_room(self) -> list[Tensor]:
+        """Memory that later portions find taken: gradients of those before, and AdamW's moments after its first step."""
+        copies = 1 if self.parts.optimiser.optimizer.state else 3
         groups = self.parts.optimiser.param_groups
-        return [torch.empty_like(item) for group in groups for item in group["params"] for _ in range(2)]
+        return [torch.empty_like(item) for group in groups for item in group["params"] for _ in range(copies)]
 
     def _agreed(self, losses: dict[str, Tensor], told: Told) -> tuple[dict[str, float], bool]:
         """Losses averaged over all devices, and whether any was told to stop, in one exchange."""

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from timm.layers.attention import Attention
 from torch import Tensor, nn
 
 from mast.config import Pretrain, Study
@@ -18,10 +17,10 @@ from mast.datasets.examples import detection_examples, pretraining_examples
 from mast.datasets.loading import Batch
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
-from mast.errors import ModelError
-from mast.models.checkpoint import Description, load_model, save_model
+from mast.models.checkpoint import Description, save_model
 from mast.models.decoder import DECODERS, Decoder
-from mast.models.encoder import PATCH, SIZES, Encoder
+from mast.models.devices import suit_attention
+from mast.models.encoder import PATCH, SIZES, Encoder, extended
 from mast.models.frontend import FrontEnd
 from mast.models.loading import below
 from mast.models.mae import MaskedAutoencoder, reconstruction_loss, restored, unpatched
@@ -34,6 +33,7 @@ from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.optimiser import Group
 from mast.training.run import Run
+from mast.training.starting import UNBOUND, take_encoder
 
 SETTINGS = {"chunking", "spectrogram", "normalisation", "model", "pretrain"}
 """Groups of settings that decide what is learned."""
@@ -88,11 +88,8 @@ class PretrainRecipe:
         return tuple(item.to(device) for item in (batch.sound, batch.filled, *mask))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Nothing to freeze; plain attention where torch's fused one is slower to learn with."""
-        on_cpu = next(self.module.parameters()).device.type == "cpu"
-        for part in self.module.modules():
-            if isinstance(part, Attention):
-                part.fused_attn = not on_cpu  # type: ignore[misc]  # timm means it for whole programs
+        """Nothing to freeze."""
+        suit_attention(self.module)
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:
         """Mean loss on validation chunks under fixed masks."""
@@ -163,9 +160,15 @@ def starting_model(study: Study, store: AudioStore) -> tuple[Description, Masked
     shape = replace(SIZES[size], bins=study.spectrogram.bins)
     encoder = Encoder(shape, frames)
     model = MaskedAutoencoder(encoder, Decoder(DECODERS[size][settings.decoder], shape, frames))
-    parent, licence = None, "as its training sound allows"
+    parent, licence = None, UNBOUND
     if settings.start:
-        parent, licence = _load_start(settings.start, model)
+        start, tensors = take_encoder(settings.start, study, encoder)
+        parent, licence = start.identity, start.licence
+        if start.architecture.get("decoder") == asdict(model.decoder.shape):
+            weights = below(tensors, "decoder.")
+            tokens = model.decoder.pos_embed.shape[1] - 1
+            weights["pos_embed"] = extended(weights["pos_embed"], tokens, shape.raster_tokens)
+            model.decoder.load_state_dict(weights)
     return Description(
         kind="masked-autoencoder",
         architecture={"encoder": asdict(shape), "decoder": asdict(model.decoder.shape)},
@@ -179,29 +182,14 @@ def starting_model(study: Study, store: AudioStore) -> tuple[Description, Masked
     ), model
 
 
-def _load_start(location: str, model: MaskedAutoencoder) -> tuple[str, str]:
-    """Take over an encoder, and its decoder if it is of the same kind. → identity and licence of where it is from"""
-    description, tensors = load_model(location)
-    found, wanted = description.architecture["encoder"], asdict(model.encoder.shape)
-    if found != wanted:
-        raise ModelError(
-            f"{location} has an encoder of {found}, this study wants {wanted}. "
-            "Set model.size to that of the model, or start from another one."
-        )
-    model.encoder.load_state_dict(below(tensors, "encoder."))
-    if description.architecture.get("decoder") == asdict(model.decoder.shape):
-        model.decoder.load_state_dict(below(tensors, "decoder."))
-    return description.identity, description.licence
-
-
 def pretrain_study(
     study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
 ) -> End:
     """Pretrain, or go on with it."""
-    if run.is_finished:
-        return "finished"
     store = AudioStore(existing(study, STORE))
     run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
+    if run.is_finished:
+        return "finished"
     fabric = start_fabric(study.pretrain.precision, run, device)
     recipe = PretrainRecipe(study, store, (fabric.global_rank, fabric.world_size))
     return train(recipe, recipe.sound, study.pretrain, run, fabric, on_progress)

@@ -1,0 +1,113 @@
+"""Eight real chunks, learned by heart from random weights: if a detector cannot do this, it can do nothing.
+
+    python -m experiments.overfit DATA          writes experiments/results/overfit.json
+
+DATA holds `audio/` and `annotations.csv` (MAST's plain CSV), such as twenty minutes of the BIRDeep recorder AM1. A tiny
+detector of the `laptop` preset sees the same chunks again and again, without augmentation; then the saved model is
+loaded and asked for their boxes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from benchmarks.results import write_result
+
+from mast.cli import app
+from mast.config import load_study
+from mast.datasets.loading import FixedChunks
+from mast.detection.chunks import predict_chunks
+from mast.models.loading import load_detector
+from mast.recordings.store import AudioStore
+from mast.storage import join
+from mast.study.products import STORE
+from mast.training.devices import start_fabric
+from mast.training.finetune import FinetuneRecipe
+from mast.training.loop import Progress, Sound, train
+from mast.training.run import Run
+from mast.training.thresholds import choose_threshold
+
+RESULT = Path(__file__).parent / "results" / "overfit.json"
+
+
+def main() -> None:
+    """Prepare, learn, ask, write down."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--chunks", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory(prefix="mast-overfit-") as temporary:
+        study_file = write_study(Path(temporary), options.data, options.steps, options.lr)
+        for verb in ("scan", "splits", "prepare"):
+            app([verb, str(study_file)], standalone_mode=False)
+        figures = overfit(study_file, options.chunks)
+    write_result(options.out, {**figures, "steps": options.steps, "lr": options.lr}, ("torch",))
+    print(options.out.read_text())
+
+
+def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
+    """A study of the data whose every epoch is one step."""
+    settings = {
+        "preset": "laptop",
+        "collections": {"data": {"root": str((data / "audio").absolute()), "time_zone": "UTC"}},
+        "annotations": [{"path": str((data / "annotations.csv").absolute()), "format": "csv"}],
+        "splits": {"block_s": 60},
+        "augmentation": {"probability": 0},
+        "train": {"epochs": steps, "warmup_epochs": 5, "lr": lr, "ema_decay": 0, "checkpoint_minutes": 60},
+    }
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return path
+
+
+def overfit(study_file: Path, count: int) -> dict[str, float]:
+    """Learn some chunks by heart, and measure what the saved model says of them."""
+    study = load_study(study_file)
+    store, run = AudioStore(join(study.work, STORE)), Run(study_file.parent / "run")
+    recipe = FinetuneRecipe(study, store)
+    every = recipe.sound.examples
+    has_boxes = np.flatnonzero([len(own) > 0 for own in every.boxes(np.arange(len(every)))])
+    chosen = has_boxes[np.linspace(0, len(has_boxes) - 1, count).astype(np.int64)]
+    few = FixedChunks(every.places(0, chosen), every.boxes(chosen))
+    recipe.held = FixedChunks(np.zeros((0, 2), np.int64))
+    start_s = time.perf_counter()
+    fabric = start_fabric(study.train.precision, run)
+    train(recipe, Sound(store, few), study.train, run, fabric, show)
+    seconds = time.perf_counter() - start_s
+    places, truths = few.places(0, np.arange(count)), few.boxes(np.arange(count))
+    found = list(predict_chunks(load_detector(str(run.model)), store, places, study.detection))
+    threshold = choose_threshold(found, truths, study.detection.min_score)
+    loss = [line["loss"] for line in run.read() if "loss" in line][-1]
+    return {
+        "f1": float(str(threshold.results.get("validation_f1", 0.0))),
+        "score_threshold": threshold.score,
+        "boxes": sum(map(len, truths)),
+        "chunks": count,
+        "last_loss": loss,
+        "train_s": round(seconds, 1),
+    }
+
+
+def show(progress: Progress) -> None:
+    """A line now and then."""
+    if progress.step % 20 == 0:
+        print(
+            f"step {progress.step}: loss {progress.loss:.3f}, {progress.remaining_s:.0f} s left", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Detecting: chunks to boxes, and boxes to the events of whole recordings."""

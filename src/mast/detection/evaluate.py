@@ -1,0 +1,183 @@
+"""`mast evaluate`: a model over the test sets of a study, its numbers and its report (paper, Evaluation Details)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from mast import __version__
+from mast.config import Study
+from mast.datasets.split_table import SPLITS_TABLE, existing
+from mast.datasets.splits import SHARED
+from mast.detection.chunks import predict_chunks
+from mast.errors import ConfigError, ModelError
+from mast.evaluation.figures import set_results
+from mast.evaluation.intervals import RESAMPLES, Interval
+from mast.evaluation.metrics import best_threshold
+from mast.evaluation.report import write_report
+from mast.evaluation.results import REPORT, Results, fingerprint_truths, write_results
+from mast.evaluation.trial import Trial, match_chunks
+from mast.evaluation.truths import grid_of, read_truths, with_predictions
+from mast.models.checkpoint import Description
+from mast.models.detector import Detector
+from mast.models.frontend import FrontEnd
+from mast.models.loading import Loaded, load_detector
+from mast.recordings.store import AudioStore, Layout
+from mast.storage import exists, join
+from mast.study.products import STORE, fingerprint_file
+
+TEST, VALIDATION = "test", "val"
+OnProgress = Callable[[str, int, int], None]
+"""`on_progress(test set, done, total)`, in chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What an evaluation came to, and where it is."""
+
+    results: Results
+    folder: str
+
+    def summary(self) -> str:
+        """A line for each test set, then where to read on."""
+        threshold = self.results.threshold
+        counted = "No box counts" if math.isinf(threshold) else f"Boxes of a score of {threshold:.3f} or more"
+        lines = [f"{counted}: {self.results.threshold_source}"]
+        for item in self.results.sets:
+            figures = item.ways["iou"]
+            told = ", ".join(
+                f"{title} {_told(figures.numbers[name])}"
+                for name, title in (("f1", "F1"), ("precision", "precision"), ("recall", "recall"))
+            )
+            lines.append(f"{item.name}: {told}; {item.recordings:,} recordings, {figures.truths:,} boxes")
+        return "\n".join([*lines, f"Report: {join(self.folder, REPORT)}"])
+
+
+def _told(number: Interval) -> str:
+    if math.isnan(number.value):
+        return "cannot be told"
+    return f"{number.value:.3f} ({number.low:.3f}–{number.high:.3f})"
+
+
+def evaluate_study(
+    study: Study,
+    model_location: str,
+    out: str | None = None,
+    splits: Sequence[str] = (),
+    device: str = "auto",
+    on_progress: OnProgress = lambda name, done, total: None,
+    resamples: int = RESAMPLES,
+) -> Evaluated:
+    """Evaluate a model on splits of a study, by default the in-domain test and every held-out set; write the results.
+
+    The threshold is the one the model was saved with, or else tuned on the validation split; never on a test set.
+    """
+    names = _chosen(study, splits)
+    loaded, store = load_detector(model_location), AudioStore(existing(study, STORE))
+    _check_fit(model_location, loaded, study, store)
+    hear = partial(_hear, study, store, loaded, device, on_progress)
+    sets = [hear(name) for name in names]
+    if not any(len(item.truths.chunk_recording) for item in sets):
+        raise ConfigError(
+            f"{existing(study, SPLITS_TABLE)}: nothing in {', '.join(names)} to test on. Label more sound, or give "
+            "splits.test a larger share or splits.block_s a lower value, and run mast splits again."
+        )
+    threshold, source = threshold_of(model_location, loaded, hear)
+    nms_iou = study.detection.nms_iou
+    results = Results(
+        model=_identified(model_location, loaded.description),
+        made_from=_made_from(study),
+        truths=fingerprint_truths([item.truths for item in sets]),
+        threshold=threshold,
+        threshold_source=source,
+        settings=study.model_dump(mode="json", include={"detection", "splits", "chunking", "spectrogram"}),
+        sets=[set_results(item, threshold, nms_iou, resamples) for item in sets],
+        version=__version__,
+        created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    folder = out or join(study.work, f"evaluations/{loaded.description.identity}")
+    write_report(folder, results, sets, store, nms_iou)
+    write_results(folder, results, sets, nms_iou)
+    return Evaluated(results, folder)
+
+
+def _hear(
+    study: Study,
+    store: AudioStore,
+    loaded: Loaded[Detector],
+    device: str,
+    on_progress: OnProgress,
+    split: str,
+) -> Trial:
+    """What experts and the model find in a split."""
+    frontend = FrontEnd(study.chunking, study.spectrogram, loaded.frontend.normalisation)
+    truths, places = read_truths(study, store, split, frontend)
+    found = predict_chunks(loaded, store, places, study.detection, device, partial(on_progress, split))
+    return with_predictions(truths, found, grid_of(study))
+
+
+def _chosen(study: Study, splits: Sequence[str]) -> tuple[str, ...]:
+    """Splits to evaluate on, each once, in the order they were asked for."""
+    known = (*SHARED, *study.splits.held_out)
+    unknown = [name for name in splits if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"--split {unknown[0]}: no such split with labels. This study has {', '.join(known)}."
+        )
+    return tuple(dict.fromkeys(splits)) or (TEST, *study.splits.held_out)
+
+
+def _check_fit(location: str, loaded: Loaded[Detector], study: Study, store: AudioStore) -> None:
+    """Refuse a model that hears other chunks, or draws its boxes on another grid, than the study."""
+    model = loaded.description
+    if Layout.of(model.chunking) != store.layout:
+        rate_hz, samples = store.layout.sample_rate_hz, store.layout.step_samples
+        raise ModelError(
+            f"{location} hears chunks of {model.chunking.chunk_s:g} s at {model.chunking.sample_rate_hz} Hz; "
+            f"{store.location} holds chunks of {samples / rate_hz:g} s at {rate_hz} Hz. Set chunking.chunk_s and "
+            "chunking.sample_rate_hz to the model's, and run mast splits and mast prepare again."
+        )
+    if model.spectrogram != study.spectrogram:
+        raise ModelError(
+            f"{location} draws its boxes on another grid than this study. Set spectrogram to the model's: "
+            f"{model.spectrogram.model_dump()}, and run mast splits again."
+        )
+
+
+def threshold_of(location: str, loaded: Loaded[Detector], hear: Callable[[str], Trial]) -> tuple[float, str]:
+    """The least score to report, and where it was chosen."""
+    if "score" in loaded.description.thresholds:
+        return loaded.description.thresholds["score"], "the threshold the model was saved with"
+    validation = hear(VALIDATION)
+    if not len(validation.truths.boxes):
+        raise ModelError(
+            f"{location} was saved without a threshold, and the validation split has no box to choose one on. "
+            "Give splits.val a larger share and run mast splits again, or train the model with mast train."
+        )
+    best = best_threshold(match_chunks(validation).ranking)
+    if math.isinf(best):
+        return (
+            best,
+            "the model was saved without a threshold, and no box is right on the validation split at any",
+        )
+    return best, "the model was saved without a threshold; this one has the best F1 on the validation split"
+
+
+def _identified(location: str, description: Description) -> dict[str, Any]:
+    """Which model it was, and where that comes from."""
+    told = ("source", "licence", "architecture", "parent", "data", "versions")
+    return {"identity": description.identity, "location": location} | {
+        name: getattr(description, name) for name in told
+    }
+
+
+def _made_from(study: Study) -> dict[str, str]:
+    """Fingerprints of what the numbers depend on, beside the model."""
+    names = [SPLITS_TABLE, "annotations.parquet", STORE]
+    return {
+        name: fingerprint_file(join(study.work, name)) for name in names if exists(join(study.work, name))
+    }

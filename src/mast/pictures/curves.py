@@ -1,0 +1,87 @@
+"""Curves of an evaluation: precision against recall, and how often a score is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
+
+WIDTH_IN, HEIGHT_IN = 5.2, 4.4
+COLOURS = ("#2f6db5", "#e69f00", "#2a9d72", "#c8452d", "#a45fb0", "#00a3b4", "#b8a100", "#5d4037")
+GRID, GREY = "#e3e6ea", "#8a8f98"
+F1_LINES = (0.2, 0.4, 0.6, 0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A named curve, and a point on it to mark, NaN for none."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    mark: tuple[float, float] = (np.nan, np.nan)
+
+
+def draw_precision_recall(lines: Sequence[Line]) -> Figure:
+    """Precision (y) against recall (x), the chosen threshold marked, over faint lines of equal F1."""
+    figure, axes = _frame(
+        "Recall: share of the experts' sounds found", "Precision: share of boxes that are right"
+    )
+    recall = np.linspace(0.001, 1, 200)
+    for level in F1_LINES:
+        with np.errstate(divide="ignore"):
+            precision = np.where(2 * recall > level, level * recall / (2 * recall - level), np.nan)
+        precision[(precision < 0) | (precision > 1)] = np.nan
+        axes.plot(recall, precision, color=GRID, linewidth=1.0, zorder=0)
+        axes.annotate(
+            f"F1 {level:g}", (1.0, level / (2 - level)), (-2, 2), textcoords="offset points", ha="right",
+            fontsize=7, color=GREY,
+        )  # fmt: skip
+    for line, colour in zip(lines, _colours(lines), strict=True):
+        axes.plot(line.x, line.y, color=colour, linewidth=1.8, label=line.name)
+        axes.plot(*line.mark, "o", color=colour, markersize=8, markeredgecolor="white", markeredgewidth=1.5)
+    _legend(axes)
+    return figure
+
+
+def draw_calibration(lines: Sequence[Line]) -> Figure:
+    """Share of predictions that are right (y) against what their scores say (x)."""
+    figure, axes = _frame("Score", "Share of boxes with this score that are right")
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
+    for line, colour in zip(lines, _colours(lines), strict=True):
+        axes.plot(line.x, line.y, color=colour, linewidth=1.8, marker="o", markersize=4, label=line.name)
+    _legend(axes)
+    return figure
+
+
+def _frame(x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    """A square from 0 to 1 on both axes."""
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
+    axes.set_xlabel(x_label, fontsize=9)
+    axes.set_ylabel(y_label, fontsize=9)
+    axes.tick_params(labelsize=8, length=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MultipleLocator(0.2))
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return figure, axes
+
+
+def _colours(lines: Sequence[Line]) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(len(lines))]
+
+
+def _legend(axes: Axes) -> None:
+    """Names as they are: a dollar sign in one begins no formula."""
+    if not axes.get_legend_handles_labels()[0]:
+        return
+    for text in axes.legend(fontsize=8, frameon=False, loc="best").get_texts():
+        text.set_parse_math(False)

@@ -1,0 +1,69 @@
+"""What a detector finds: chunks with the experts' boxes and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from mast.config import Spectrogram, Study
+from mast.pictures.reconstruction import draw_levels, label_frequencies, level_limits
+from mast.storage import written_whole
+
+WIDTH_IN, ROW_IN, MARGIN_IN, DPI = 12.0, 2.6, 0.75, 150
+TRUE, FOUND = "#35d0ff", "#ffffff"
+
+
+def draw_predictions(
+    spec: Tensor,
+    truths: Sequence[Tensor],
+    found: Sequence[Tensor],
+    scores: Sequence[Tensor],
+    study: Study,
+    path: Path,
+) -> None:
+    """Write a picture with a row for each chunk: its true boxes solid, those found dashed, each with its score.
+
+    `spec` (B, F, T) is normalised log-mel, shown against each band's median; boxes are B times (n, 4) in frames and
+    bins.
+    """
+    rows = max(1, len(spec))
+    figure = Figure(figsize=(WIDTH_IN, MARGIN_IN + ROW_IN * rows), dpi=DPI, layout="constrained")
+    grid = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    for axes, chunk, own, other, score in zip(grid, spec, truths, found, scores, strict=False):
+        levels = (chunk - chunk.median(dim=1, keepdim=True).values).numpy()
+        draw_levels(axes, levels, level_limits(levels), study.spectrogram)
+        _draw_boxes(axes, other, study.spectrogram, FOUND, "--")
+        _draw_boxes(axes, own, study.spectrogram, TRUE, "-")
+        for (start, _, _, high), value in zip(other.tolist(), score.tolist(), strict=True):
+            place = (start * study.spectrogram.shift_s, high)
+            axes.annotate(f"{value:.2f}", place, color=FOUND, fontsize=7, va="bottom", clip_on=True)
+        label_frequencies(axes, study.spectrogram)
+    grid[-1].set_xlabel("Seconds")
+    figure.legend(
+        handles=[
+            Line2D([], [], color=TRUE, label="annotated"),
+            Line2D([], [], color=FOUND, linestyle="--", label="found"),
+        ],
+        loc="outside upper right",
+        ncols=2,
+        facecolor="#20202a",
+        labelcolor="white",
+    )
+    with written_whole(str(path)) as file:
+        figure.savefig(file, format="png")
+
+
+def _draw_boxes(axes: Axes, boxes: Tensor, spectrogram: Spectrogram, colour: str, line: str) -> None:
+    """Outlines of boxes (n, 4); a bin's centre lies at its number, as on the mel grid."""
+    for start, low, end, high in boxes.tolist():
+        corner = (start * spectrogram.shift_s, low)
+        width = (end - start) * spectrogram.shift_s
+        axes.add_patch(
+            Rectangle(corner, width, high - low, fill=False, edgecolor=colour, linestyle=line, linewidth=1.2)
+        )

@@ -1,0 +1,102 @@
+"""The detector before its first step: random, around a pretrained encoder, or as another run left it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from mast.config import Study
+from mast.datasets.preparing import read_normalisation
+from mast.errors import ModelError
+from mast.models.checkpoint import Description, load_model
+from mast.models.detector import Detector
+from mast.models.encoder import SIZES, Encoder, extended
+from mast.models.loading import below, detector_of
+from mast.recordings.store import AudioStore
+from mast.spectrogram import frames_of
+
+HEAD_WIDTHS = {"tiny": 128, "small": 128, "base": 256}
+"""Channels of the head's towers; the paper fixes the adapter's 256 alone, and wide towers would outweigh a small
+encoder."""
+
+
+UNBOUND = "as its training sound allows"
+"""Licence of a model that started from random weights."""
+
+
+def starting_detector(study: Study, store: AudioStore) -> tuple[Description, Detector]:
+    """The detector of a study before its first step: random, around a pretrained encoder, or a detector as it was."""
+    settings, frames = study.train, frames_of(study.chunking.chunk_s, study.spectrogram)
+    torch.manual_seed(settings.seed)
+    shape = replace(SIZES[study.model.size], bins=study.spectrogram.bins)
+    architecture: dict[str, Any] = {
+        "encoder": asdict(shape),
+        "adapter": study.model.adapter,
+        "levels": study.model.levels,
+        "head_width": HEAD_WIDTHS[study.model.size],
+    }
+    detector = detector_of(architecture, Encoder(shape, frames))
+    parent, licence = None, UNBOUND
+    if settings.start is not None:
+        start, tensors = take_encoder(settings.start, study, cast(Encoder, detector.encoder))
+        parent, licence = start.identity, start.licence
+        if start.kind == "detector":
+            _load_rest(settings.start, start.architecture, architecture, detector, tensors)
+    return Description(
+        kind="detector",
+        architecture=architecture,
+        spectrogram=study.spectrogram,
+        chunking=study.chunking,
+        normalisation=read_normalisation(study),
+        licence=licence,
+        source=f"mast train, started from {settings.start or 'random weights'}",
+        parent=parent,
+        data=store.fingerprint,
+    ), detector
+
+
+def take_encoder(location: str, study: Study, encoder: Encoder) -> tuple[Description, dict[str, Tensor]]:
+    """Give an encoder the weights of a model that hears as the study does. → the model's description and all its weights
+
+    Positions are those of the model; for longer chunks than it was made for they go on as they began.
+    """
+    description, tensors = load_model(location)
+    found, wanted = description.architecture["encoder"], asdict(encoder.shape)
+    if found != wanted:
+        raise ModelError(
+            f"{location} has an encoder of {found}, this study wants {wanted}. "
+            "Set model.size to that of the model, or start from another one."
+        )
+    if (description.spectrogram, description.chunking.sample_rate_hz) != (
+        study.spectrogram,
+        study.chunking.sample_rate_hz,
+    ):
+        raise ModelError(
+            f"{location} hears {description.chunking.sample_rate_hz} Hz sound with {description.spectrogram}; this study "
+            f"has {study.chunking.sample_rate_hz} Hz and {study.spectrogram}. Make them equal, or start from another one."
+        )
+    weights = below(tensors, "encoder.")
+    tokens = encoder.pos_embed.shape[1] - 1
+    weights["pos_embed"] = extended(weights["pos_embed"], tokens, encoder.shape.raster_tokens)
+    encoder.load_state_dict(weights)
+    return description, tensors
+
+
+def _load_rest(
+    location: str,
+    found: dict[str, Any],
+    wanted: dict[str, Any],
+    detector: Detector,
+    tensors: dict[str, Tensor],
+) -> None:
+    """Adapter, pyramid and head of a detector; one that is built otherwise is refused rather than half taken over."""
+    differs = [f"{name} {found[name]}, not {wanted[name]}" for name in wanted if found[name] != wanted[name]]
+    if differs:
+        raise ModelError(
+            f"{location} is a detector with {'; '.join(differs)}. Set model.adapter and model.levels to its own."
+        )
+    for name in ("adapter", "pyramid", "head"):
+        detector.get_submodule(name).load_state_dict(below(tensors, f"{name}."))

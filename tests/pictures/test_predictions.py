@@ -1,0 +1,45 @@
+"""A row for each chunk, with the experts' boxes and the detector's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from mast.config import Spectrogram, Study
+from mast.pictures import predictions
+from mast.pictures.predictions import draw_predictions
+
+STUDY = Study(spectrogram=Spectrogram(bins=32))
+
+
+def test_a_picture_of_nothing_can_be_drawn(tmp_path: Path) -> None:
+    draw_predictions(torch.zeros(0, 32, 64), [], [], [], STUDY, tmp_path / "none.png")
+    assert imread(tmp_path / "none.png").ndim == 3
+
+
+def test_true_boxes_are_solid_and_found_ones_dashed_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Figure] = []
+
+    class Kept(Figure):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)
+            seen.append(self)
+
+    monkeypatch.setattr(predictions, "Figure", Kept)
+    spec = torch.randn(2, 32, 64, generator=torch.Generator().manual_seed(0))
+    truths = [torch.tensor([[10.0, 4, 30, 12]]), torch.zeros(0, 4)]
+    found = [torch.tensor([[12.0, 5, 31, 13], [40, 1, 50, 3]]), torch.zeros(0, 4)]
+    scores = [torch.tensor([0.9, 0.25]), torch.zeros(0)]
+    draw_predictions(spec, truths, found, scores, STUDY, tmp_path / "two.png")
+    first, second = seen[0].axes
+    boxes = {(patch.get_linestyle(), patch.get_bbox().bounds) for patch in first.patches}
+    drawn = {(line, tuple(round(value, 6) for value in bounds)) for line, bounds in boxes}
+    assert drawn == {("-", (0.1, 4, 0.2, 8)), ("--", (0.12, 5, 0.19, 8)), ("--", (0.4, 1, 0.1, 2))}
+    assert [text.get_text() for text in first.texts] == ["0.90", "0.25"]
+    assert not second.patches

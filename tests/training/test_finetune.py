@@ -1,0 +1,326 @@
+"""Training a detector: it learns, from any start, the same in portions, in company and after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from mast.cli import app
+from mast.config import Augmentation, Study, load_study
+from mast.datasets.loading import Batch, FixedChunks
+from mast.detection.chunks import predict_chunks
+from mast.errors import ModelError
+from mast.models.checkpoint import Description, save_model
+from mast.models.encoder import SIZES, Encoder, EncoderShape
+from mast.models.loading import load_detector
+from mast.recordings.store import AudioStore
+from mast.storage import join
+from mast.training.devices import start_fabric
+from mast.training.finetune import FinetuneRecipe, train_study, varied
+from mast.training.finetune import generator as randomness
+from mast.training.loop import OnProgress, Sound, train
+from mast.training.run import Run
+from mast.training.starting import HEAD_WIDTHS
+from tests.training.test_loop import stop_at
+
+SMALL = EncoderShape(width=32, heads=2, depth=3)
+QUICK = (
+    "model.adapter=none",
+    "model.levels=2",
+    "train.epochs=2",
+    "train.warmup_epochs=1",
+    "train.batch=32",
+    "train.lr=2e-3",
+    "train.precision=fp32",
+    "train.checkpoint_minutes=0",
+    "train.picture_epochs=2",
+)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setitem(SIZES, "tiny", SMALL)
+    monkeypatch.setitem(HEAD_WIDTHS, "tiny", 32)
+    yield
+    torch.set_num_threads(threads)
+
+
+def study_with(path: Path, *changes: str) -> Study:
+    return load_study(path, [*QUICK, *changes])
+
+
+def recipe_of(study: Study) -> FinetuneRecipe:
+    return FinetuneRecipe(study, AudioStore(join(study.work, "audio.lance")))
+
+
+def batch_of(recipe: FinetuneRecipe, chosen: list[int]) -> Batch:
+    numbers, samples = np.array(chosen), recipe.store.layout.step_samples
+    places = recipe.sound.examples.places(0, numbers)
+    return Batch(
+        0,
+        torch.from_numpy(numbers),
+        torch.from_numpy(recipe.store.read(places, samples)),
+        torch.from_numpy(recipe.store.filled(places, samples)),
+        recipe.sound.examples.boxes(numbers),
+        recipe.sound.examples.weights(numbers),
+    )
+
+
+def with_boxes(recipe: FinetuneRecipe, count: int) -> list[int]:
+    every = recipe.sound.examples.boxes(np.arange(len(recipe.sound.examples)))
+    return [number for number, own in enumerate(every) if len(own)][:count]
+
+
+def pretrained(study: Study, folder: Path, shape: EncoderShape = SMALL, frames: int = 512) -> str:
+    """An encoder at rest, of chunks twice as long."""
+    torch.manual_seed(7)
+    encoder = Encoder(shape, frames)
+    recipe = recipe_of(study)
+    description = Description(
+        kind="encoder",
+        architecture={"encoder": {name: getattr(shape, name) for name in shape.__slots__}},
+        spectrogram=study.spectrogram,
+        chunking=study.chunking,
+        normalisation=recipe.module.frontend.normalisation,
+        licence="none",
+        source="made up",
+    )
+    save_model(
+        str(folder), description, {f"encoder.{name}": item for name, item in encoder.state_dict().items()}
+    )
+    return str(folder)
+
+
+def learn(study: Study, run: Run, on_progress: OnProgress = lambda progress: None) -> str:
+    return train_study(study, run, "cpu", on_progress)
+
+
+@pytest.fixture(scope="module")
+def trained(study_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run(tmp_path_factory.mktemp("trained"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "tiny", SMALL)
+        patch.setitem(HEAD_WIDTHS, "tiny", 32)
+        assert learn(study_with(study_file), run) == "finished"
+    return run
+
+
+def test_a_run_leaves_a_detector_with_its_threshold_results_losses_and_pictures(trained: Run) -> None:
+    model = json.loads((trained.model / "model.json").read_text())
+    assert model["kind"] == "detector"
+    assert model["thresholds"]["nms_iou"] == 0.5 and 0 < model["thresholds"]["score"] <= 1
+    assert {"validation_loss", "threshold"} <= model["results"].keys()
+    line = next(line for line in trained.read() if "loss" in line)
+    assert {"loss", "detection", "classification", "giou", "l1", "centerness", "contrastive"} <= line.keys()
+    assert line["loss"] == pytest.approx(line["detection"] + 0.5 * line["contrastive"], rel=1e-4)
+    assert (trained.folder / "predictions_0002.png").exists()
+    assert load_detector(str(trained.model)).description.identity
+
+
+def test_a_finished_run_is_left_alone(study_file: Path, trained: Run) -> None:
+    assert learn(study_with(study_file), trained) == "finished"
+
+
+def test_a_run_told_to_stop_goes_on_to_the_very_same_weights(
+    study_file: Path, trained: Run, tmp_path: Path
+) -> None:
+    study, run = study_with(study_file), Run(tmp_path)
+    steps = [line["step"] for line in trained.read() if "loss" in line]
+    assert learn(study, run, stop_at(steps[0])) == "stopped"
+    assert learn(study, run) == "finished"
+    assert (run.model / "weights.safetensors").read_bytes() == (
+        trained.model / "weights.safetensors"
+    ).read_bytes()
+    again, whole = ([line["loss"] for line in item.read() if "loss" in line] for item in (run, trained))
+    assert again == whole
+
+
+def test_a_detector_learns_a_few_chunks_by_heart(study_file: Path, tmp_path: Path) -> None:
+    study = study_with(
+        study_file,
+        "train.epochs=60",
+        "train.ema_decay=0",
+        "train.batch=4",
+        "train.lr=4e-3",
+        "train.picture_epochs=100",
+        "train.checkpoint_minutes=60",
+        "augmentation.probability=0",
+    )
+    recipe, run = recipe_of(study), Run(tmp_path)
+    chosen = np.array(with_boxes(recipe, 4))
+    few = FixedChunks(recipe.sound.examples.places(0, chosen), recipe.sound.examples.boxes(chosen))
+    recipe.held = few
+    train(recipe, Sound(recipe.store, few), study.train, run, start_fabric("fp32", run, "cpu"))
+    results = json.loads((run.model / "model.json").read_text())["results"]
+    assert results["validation_f1"] == 1.0
+    assert results["threshold"] == "best F1 on validation"
+
+
+def test_an_example_is_varied_the_same_in_any_company_and_anew_at_each_step(study_file: Path) -> None:
+    recipe = recipe_of(study_with(study_file, "augmentation.probability=1"))
+    first, second = with_boxes(recipe, 2)
+    together = recipe.inputs(batch_of(recipe, [first, second]), 5, CPU)
+    alone = recipe.inputs(batch_of(recipe, [second]), 5, CPU)
+    later = recipe.inputs(batch_of(recipe, [second]), 6, CPU)
+    assert torch.equal(together[0][1], alone[0][0])
+    assert torch.equal(together[2].negatives[1], alone[2].negatives[0])
+    assert not torch.equal(alone[0], later[0])
+
+
+def test_portions_add_up_to_the_whole_batch(study_file: Path) -> None:
+    recipe = recipe_of(study_with(study_file))
+    recipe.module.eval()  # BatchNorm sees portions one by one
+    inputs = recipe.inputs(batch_of(recipe, [*with_boxes(recipe, 3), 0]), 0, CPU)
+    whole = recipe.module(*inputs)
+    portions = [(0, 1), (1, 4)]
+    parts = [recipe.module(*(item[first:last] for item in inputs)) for first, last in portions]
+    for name, value in whole.items():
+        shares = [
+            (last - first) / 4 * part[name].item()
+            for (first, last), part in zip(portions, parts, strict=True)
+        ]
+        assert sum(shares) == pytest.approx(value.item(), rel=1e-4), name
+
+
+def test_the_recipe_looks_where_the_head_does(study_file: Path) -> None:
+    for adapter in ("none", "anisotropic", "upsampling"):
+        recipe = recipe_of(study_with(study_file, f"model.adapter={adapter}", "model.levels=4"))
+        with torch.no_grad():
+            seen = recipe.module.detector(torch.zeros(1, 128, 256)).locations
+        expected = recipe.locations(CPU)
+        assert torch.equal(seen.centres, expected.centres) and seen.level_sizes == expected.level_sizes
+
+
+def test_chunks_without_boxes_are_background_to_learn_from(study_file: Path) -> None:
+    recipe = recipe_of(study_with(study_file))
+    every = recipe.sound.examples.boxes(np.arange(len(recipe.sound.examples)))
+    empty = [number for number, own in enumerate(every) if not len(own)][:2]
+    losses = recipe.module(*recipe.inputs(batch_of(recipe, empty), 0, CPU))
+    assert losses["classification"] > 0 and losses["giou"] == 0 and losses["contrastive"] == 0
+    losses["loss"].backward()
+
+
+def test_weights_scale_what_examples_teach(study_file: Path) -> None:
+    recipe = recipe_of(study_with(study_file, "train.contrastive_weight=0"))
+    recipe.module.eval()
+    spec, targets, regions, weights, divisors = recipe.inputs(batch_of(recipe, with_boxes(recipe, 2)), 0, CPU)
+    whole = recipe.module(spec, targets, regions, weights, divisors)
+    half = recipe.module(spec, targets, regions, weights / 2, divisors)
+    assert "contrastive" not in whole
+    assert half["loss"].item() == pytest.approx(whole["loss"].item() / 2, rel=1e-5)
+
+
+def test_mixup_takes_the_next_example_of_the_batch() -> None:
+    levels = torch.stack([torch.full((8, 64), -10.0), torch.full((8, 64), 0.0)])
+    boxes = [torch.tensor([[1.0, 1, 20, 6]]), torch.tensor([[30.0, 1, 60, 6]])]
+    quiet = dict.fromkeys(
+        ("max_shift_frames", "max_shift_bins", "max_warp", "max_mask_frames", "max_mask_bins"), 0
+    )
+    settings = Augmentation(probability=1, mixup=True, max_gain_db=0, noise_std=0, **quiet)
+    rngs = [randomness(0, 0, number) for number in range(2)]
+    spec, mixed = varied(levels, boxes, settings, rngs, torch.zeros(0, 8, 64))
+    assert [len(own) for own in mixed] == [2, 2]
+    assert spec[0].mean() > -10
+
+
+def test_a_random_encoder_learns_from_the_first_epoch_at_full_rate(study_file: Path) -> None:
+    recipe = recipe_of(study_with(study_file))
+    recipe.begin_epoch(0)
+    assert all(item.requires_grad for item in recipe.module.parameters())
+    assert {group.multiple for group in recipe.groups()} == {1.0}
+    grouped = sorted(id(item) for group in recipe.groups() for item in group.parameters)
+    assert grouped == sorted(map(id, recipe.module.parameters()))
+
+
+def test_a_pretrained_encoder_is_taken_over_and_rests_until_its_turn(
+    study_file: Path, tmp_path: Path
+) -> None:
+    start = pretrained(study_with(study_file), tmp_path / "start")
+    study = study_with(
+        study_file, f"train.start={start}", "train.unfreezing={first_epoch: 1, every_epochs: 1, blocks: 2}"
+    )
+    recipe = recipe_of(study)
+    torch.manual_seed(7)
+    assert torch.equal(
+        recipe.encoder.blocks[0].attn.qkv.weight, Encoder(SMALL, 512).blocks[0].attn.qkv.weight
+    )
+    assert recipe.description.parent is not None
+    assert [group.multiple for group in recipe.groups()] == [1.0, 1.0, 0.005, 0.1]
+    for epoch, resting in ((0, 4), (1, 2), (2, 0)):
+        recipe.begin_epoch(epoch)
+        recipe.module.train()
+        assert len(recipe.module.frozen) == resting
+        assert not any(part.training for part in recipe.module.frozen)
+        assert recipe.module.detector.adapter.training
+    before = {name: value.clone() for name, value in recipe.module.detector.state_dict().items()}
+    run = Run(tmp_path / "run")
+    learn(study.model_copy(update={"train": study.train.model_copy(update={"epochs": 1})}), run)
+    after = load_detector(str(run.model)).network.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert not any(name.startswith(("encoder.blocks", "encoder.patch", "encoder.cls")) for name in moved)
+    assert any(name.startswith("encoder.norm") for name in moved) and any(
+        name.startswith("head") for name in moved
+    )
+
+
+def test_a_detector_goes_on_from_another_and_not_from_one_that_is_built_otherwise(
+    study_file: Path, trained: Run
+) -> None:
+    study = study_with(study_file, f"train.start={trained.model}")
+    kept = load_detector(str(trained.model)).network.state_dict()
+    for name, value in recipe_of(study).module.detector.state_dict().items():
+        assert torch.equal(value, kept[name]), name
+    with pytest.raises(ModelError, match="levels 2, not 3. Set model.adapter and model.levels"):
+        recipe_of(study_with(study_file, f"train.start={trained.model}", "model.levels=3"))
+    with pytest.raises(ModelError, match="Set model.size"):
+        recipe_of(study_with(study_file, f"train.start={trained.model}", "model.size=small"))
+
+
+def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_path: Path) -> None:
+    recipe, run = recipe_of(study_with(study_file)), Run(tmp_path)
+    recipe.held = FixedChunks(np.zeros((0, 2), np.int64))
+    assert recipe.validate(recipe.module, CPU) is None
+    recipe.end_epoch(recipe.module, 1, run)
+    recipe.save(recipe.module.eval(), run)
+    model = json.loads((run.model / "model.json").read_text())
+    assert model["thresholds"]["score"] == 0.05
+    assert "no validation sound" in model["results"]["threshold"]
+
+
+def test_chunks_are_asked_one_by_one_in_order(study_file: Path, trained: Run) -> None:
+    study = study_with(study_file, "detection.min_score=0", "detection.max_boxes=3")
+    recipe, loaded = recipe_of(study), load_detector(str(trained.model))
+    places = recipe.held.places(0, np.arange(5))
+    told: list[tuple[int, int]] = []
+    every = list(
+        predict_chunks(loaded, recipe.store, places, study.detection, "cpu", lambda *done: told.append(done))
+    )
+    assert told[-1] == (5, 5) and len(every) == 5
+    alone = next(predict_chunks(loaded, recipe.store, places[4:], study.detection, "cpu"))
+    torch.testing.assert_close(every[4].boxes, alone.boxes, atol=0.5, rtol=0.01)
+    assert all(len(item.boxes) <= 3 and item.boxes.dtype == torch.float32 for item in every)
+    assert list(predict_chunks(loaded, recipe.store, places[:0], study.detection, "cpu")) == []
+    with pytest.raises(ModelError, match="--device tpu: use auto, cpu or cuda"):
+        next(predict_chunks(loaded, recipe.store, places, study.detection, "tpu"))
+
+
+def test_the_verb_tells_its_start_and_its_threshold(study_file: Path, tmp_path: Path, trained: Run) -> None:
+    sets = [part for item in (*QUICK, "train.epochs=1") for part in ("--set", item)]
+    (tmp_path / "pretrain" / "main" / "model").mkdir(parents=True)
+    (tmp_path / "pretrain" / "main" / "model" / "model.json").write_text("{}")
+    told = CliRunner().invoke(
+        app, ["train", str(study_file), "--out", str(tmp_path), "--device", "cpu", *sets]
+    )
+    assert told.exit_code == 0, told.output
+    assert "Starting from random weights" in told.output
+    assert "There is a pretrained model: --set train.start=" in told.output
+    assert "Finished. Model:" in told.output and "Score threshold 0." in told.output

@@ -1,0 +1,44 @@
+"""The score from which boxes are reported."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mast.models.decoding import Detections
+from mast.training.thresholds import choose_threshold
+
+HIT, MISS = [0.0, 0, 10, 10], [50.0, 50, 60, 60]
+TRUTH = torch.tensor([HIT])
+
+
+def found(*rows: tuple[list[float], float]) -> Detections:
+    return Detections(
+        torch.tensor([box for box, _ in rows]).reshape(-1, 4), torch.tensor([score for _, score in rows])
+    )
+
+
+def test_without_validation_sound_the_fallback_is_told() -> None:
+    chosen = choose_threshold([], [], 0.05)
+    assert (chosen.score, chosen.results) == (0.05, {})
+    assert "no validation sound" in chosen.reason
+
+
+def test_where_nothing_is_found_the_fallback_is_told() -> None:
+    chosen = choose_threshold([found((MISS, 0.9))], [TRUTH], 0.05)
+    assert chosen.score == 0.05 and chosen.results["validation_f1"] == 0
+    assert "nothing was found" in chosen.reason
+
+
+def test_without_truths_what_cannot_be_said_is_left_out() -> None:
+    chosen = choose_threshold([found()], [torch.zeros(0, 4)], 0.05)
+    assert chosen.score == 0.05 and "validation_f1" not in chosen.results
+
+
+def test_the_score_of_the_best_f1_by_hand() -> None:
+    chunks = [found((HIT, 0.9), (MISS, 0.3)), found((HIT, 0.6)), found((MISS, 0.5))]
+    chosen = choose_threshold(chunks, [TRUTH, TRUTH, torch.zeros(0, 4)], 0.05)
+    assert chosen.score == pytest.approx(0.6)
+    assert chosen.results["validation_f1"] == 1.0
+    assert chosen.results["validation_ap_area"] == 1.0
+    assert chosen.reason == "best F1 on validation"

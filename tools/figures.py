@@ -1,0 +1,90 @@
+"""Fill the figures of the documentation from the result files, so that no number is typed by hand.
+
+A block `<!-- figures NAME -->` … `<!-- end -->` of a page is replaced by what the function NAME makes of the results.
+
+    python tools/figures.py            # rewrite the pages
+    python tools/figures.py --check    # fail where a page is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- figures (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+A100_BF16 = 312e12
+A100_SHARE = 0.35
+"""Share of an A100's peak that ViT training usually reaches: an assumption, and stated beside the figure."""
+
+CHUNKS_AN_HOUR = 3600 / 10.24
+
+
+def main() -> None:
+    """Rewrite the pages, or tell which are out of date."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text("utf-8")
+        filled = BLOCK.sub(lambda block: block[1] + FIGURES[block[2]]() + block[3], text)
+        if filled != text:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(filled, "utf-8")
+    if check and stale:
+        sys.exit(f"{', '.join(stale)}: out of date; run python tools/figures.py")
+
+
+def result(path: str) -> dict[str, Any]:
+    """A result file."""
+    values: dict[str, Any] = json.loads((ROOT / path).read_text("utf-8"))
+    return values
+
+
+def pretraining() -> str:
+    """Cost of 1,000 hours of sound, once through, measured on a CPU and computed for a GPU."""
+    measured = result("benchmarks/results/pretrain_step.json")
+    lines = [
+        "One pass (epoch) over 1,000 hours of sound:",
+        "",
+        f"| model | parameters with decoder | this CPU ({measured['machine']['cores']} cores), measured "
+        "| one A100, computed |",
+        "|---|---|---|---|",
+    ]
+    for size, speed in measured["audio_hours_per_hour"].items():
+        lines.append(
+            f"| {size} | {measured['parameters'][size] / 1e6:.1f} M | {1000 / speed:,.1f} h "
+            f"| {_a100_minutes(measured['forward_gmac_per_chunk'][size]):.1f} min |"
+        )
+    base = measured["forward_gmac_per_chunk"].get("base")
+    if base and "base" not in measured["audio_hours_per_hour"]:
+        lines.append(
+            f"| base | {measured['parameters']['base'] / 1e6:.1f} M | not measured | {_a100_minutes(base):.1f} min |"
+        )
+    lines += [
+        "",
+        f"Measured: `benchmarks/results/pretrain_step.json` ({measured['machine']['processor']}, bf16, reading and "
+        "log-mel included). Computed: 6 operations for each multiplication of a forward pass, at "
+        f"{A100_SHARE:.0%} of an A100's {A100_BF16 / 1e12:.0f} TFLOP/s; a disk or network that cannot bring "
+        "the sound that fast will set the pace instead.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _a100_minutes(forward_gmac: float) -> float:
+    return 1000 * CHUNKS_AN_HOUR * forward_gmac * 1e9 * 6 / (A100_BF16 * A100_SHARE) / 60
+
+
+FIGURES: dict[str, Callable[[], str]] = {"pretraining": pretraining}
+
+if __name__ == "__main__":
+    main()
