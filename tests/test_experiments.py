@@ -11,12 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DATA = os.environ.get("MAST_DATA")
 EXPERIMENTS = {
-    "narrow_band": (["--minutes", "6", "--epochs", "1"], {"recall", "precision"}),
     "knn_probe": (
         [DATA, "--files", "2", "--epochs", "1", "--seeds", "1"],
         {"random", "logmel", "pretrained", "gain_over_random", "gain_over_logmel"},
     ),
-    "real_small": ([DATA, "--studies", "bats", "--epochs", "1", "--pretrain-epochs", "1"], {"studies"}),
 }
 
 

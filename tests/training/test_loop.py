@@ -113,6 +113,23 @@ def test_a_loss_that_is_no_number_names_the_recordings(study: Study, tmp_path: P
         learn(study, Run(tmp_path), recipe=recipe)
 
 
+def test_a_gradient_that_is_no_number_is_told_before_it_is_kept(study: Study, tmp_path: Path) -> None:
+    recipe, run = GuessRecipe(), Run(tmp_path)
+    recipe.module.has_kink = True
+    with pytest.raises(TrainingError, match=r"At step 0 .*'gradient': nan"):
+        learn(study, run, recipe=recipe)
+    assert not run.last.exists()
+
+
+def test_the_running_mean_goes_on_after_a_stop(study: Study, tmp_path: Path) -> None:
+    settings, whole, stopped = changed(ema_decay=0.9), Run(tmp_path / "whole"), Run(tmp_path / "stopped")
+    learn(study, whole, settings)
+    first = next(line["step"] for line in whole.read() if "loss" in line)
+    assert learn(study, stopped, settings, on_progress=stop_at(first)) == "stopped"
+    learn(study, stopped, settings)
+    assert torch.equal(weights(whole)["level"], weights(stopped)["level"])
+
+
 def test_learning_stops_when_validation_no_longer_improves_and_keeps_the_best(
     study: Study, tmp_path: Path
 ) -> None:

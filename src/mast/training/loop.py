@@ -259,12 +259,16 @@ class _Loop:
         return dict(zip(losses, values.tolist(), strict=True)), bool(stop > 0)
 
     def _check(self, losses: dict[str, float], batch: Batch, step: int) -> None:
-        """Stop where numbers have left the realm of sense, and say which sound did it."""
-        if all(math.isfinite(losses[name]) for name in losses if name != "gradient"):
+        """Stop where numbers have left the realm of sense, and say which sound did it.
+
+        In fp16 gradients may overflow now and then; the scaler leaves such a step out.
+        """
+        ignored = {"gradient"} if self.parts.scaler else set()
+        if all(math.isfinite(value) for name, value in losses.items() if name not in ignored):
             return
         places = self.sound.examples.places(batch.epoch, batch.examples.numpy())
         raise TrainingError(
-            f"At step {step} the loss is no number ({losses}). The batch was: "
+            f"At step {step} the loss or its gradient is no number ({losses}). The batch was: "
             f"{'; '.join(heard(self.sound.store, places))}. The last good state is {self.run.last}; "
             "look at these recordings, or lower the learning rate."
         )

@@ -55,20 +55,19 @@ class Parts:
         self.optimiser.optimizer.load_state_dict(kept["optimiser"])
         if self.mean is not None:
             self.mean.load_state_dict(kept["mean"])
-        if scaler := self._scaler():
-            scaler.load_state_dict(kept["scaler"])
+        if self.scaler:
+            self.scaler.load_state_dict(kept["scaler"])
         for name, value in kept["state"].items():
             setattr(self.state, name, value)
 
     def save(self, run: Run) -> None:
         """Write the checkpoint under another name and rename it: whoever is killed meanwhile leaves the one before."""
         if self.fabric.is_global_zero:
-            scaler = self._scaler()
             kept = {
                 "model": self.module.module.state_dict(),
                 "optimiser": self.optimiser.optimizer.state_dict(),
                 "mean": self.mean.state_dict() if self.mean is not None else {},
-                "scaler": scaler.state_dict() if scaler else {},
+                "scaler": self.scaler.state_dict() if self.scaler else {},
                 "state": {item.name: getattr(self.state, item.name) for item in fields(State)},
             }
             partial = run.last.with_suffix(".partial")
@@ -79,6 +78,7 @@ class Parts:
             partial.replace(run.last)
         self.fabric.barrier()
 
-    def _scaler(self) -> Any:
+    @property
+    def scaler(self) -> Any:
         """What keeps small gradients of fp16 from vanishing, where it is used."""
         return getattr(self.fabric.strategy.precision, "scaler", None)
