@@ -38,13 +38,13 @@ from mast.models.masking import Mask, hide_moments_and_bands, noise
 from mast.recordings.store import AudioStore
 from mast.training.devices import start_fabric
 from mast.training.loop import Progress, train
-from mast.training.pretrain import PretrainRecipe
+from mast.training.pretrain import PretrainRecipe, starting_model
 from mast.training.run import Run
 
 PACKAGES = ("mast-bioacoustics", "torch", "timm", "lightning-fabric", "pylance")
 CHUNK_S, RATE_HZ, FRAMES, BINS = 10.24, 16_000, 1024, 128
-THREADS = 1
-"""With more, other work on the machine makes each wait for the other, and nothing can be compared."""
+THREADS = 2
+"""The cores of the machine that is measured on; it must have nothing else to do."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Size:
     steps: int
 
 
-FULL = Size(("tiny", "small"), batch=16, rounds=6, steps=1)
+FULL = Size(("tiny", "small"), batch=32, rounds=6, steps=2)
 SMALL = Size(("tiny",), batch=4, rounds=1, steps=2)
 
 
@@ -73,7 +73,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mast-step-") as temporary:
         file = prepared_study(Path(temporary), size)
         found = {name: measure(file, name, size) for name in size.models}
+        base = size_of_base(load_study(file, ["model.size=base"]))
     figures = {key: {name: found[name][key] for name in found} for key in found[size.models[0]]}
+    for key, value in base.items():
+        figures[key]["base"] = value
     settings = {"batch": size.batch, "threads": THREADS, "rounds": size.rounds, "steps_a_round": size.steps}
     write_result(options.out, {**figures, **settings, "precision": "bf16", "decoder": "swin"}, PACKAGES)
     print(options.out.read_text())
@@ -123,6 +126,15 @@ def measure(file: Path, model: str, size: Size) -> dict[str, float]:
         "audio_hours_per_hour": round(size.batch * CHUNK_S / best_s),
         "parameters": sum(item.numel() for item in recipe.module.parameters()),
         "forward_gmac_per_chunk": round(forward_gmac(recipe.module.model, study), 2),
+    }
+
+
+def size_of_base(study: Study) -> dict[str, float]:
+    """What the largest model would take; nothing is timed."""
+    _, model = starting_model(study, AudioStore(f"{study.work}/audio.lance"))
+    return {
+        "parameters": sum(item.numel() for item in model.parameters()),
+        "forward_gmac_per_chunk": round(forward_gmac(model, study), 2),
     }
 
 

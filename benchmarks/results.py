@@ -19,7 +19,7 @@ def write_result(path: Path, figures: Mapping[str, Any], packages: tuple[str, ..
     """Write figures as JSON together with how and where they were measured."""
     result = {
         **figures,
-        "command": "python " + " ".join([_module(sys.argv[0]), *sys.argv[1:]]),
+        "command": "python " + " ".join([_module(sys.argv[0]), *map(_without_folders, sys.argv[1:])]),
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
@@ -43,6 +43,11 @@ def peak_mb() -> float:
 
 def _module(script: str) -> str:
     return f"-m {Path(script).parent.name}.{Path(script).stem}"
+
+
+def _without_folders(argument: str) -> str:
+    """An argument as anyone could write it: where things lie on one machine says nothing."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def _processor() -> str:

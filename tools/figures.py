@@ -84,7 +84,28 @@ def _a100_minutes(forward_gmac: float) -> float:
     return 1000 * CHUNKS_AN_HOUR * forward_gmac * 1e9 * 6 / (A100_BF16 * A100_SHARE) / 60
 
 
-FIGURES: dict[str, Callable[[], str]] = {"pretraining": pretraining}
+def knn_probe() -> str:
+    """How well frozen features name animals, with and without pretraining."""
+    found = result("experiments/results/knn_probe.json")
+    seeds = {name: ", ".join(f"{value:.3f}" for value in found[name]) for name in found["mean"]}
+    titles = {
+        "random": "untrained encoder",
+        "logmel": "log-mel, the reading that serves it best",
+        "pretrained": "pretrained encoder",
+    }
+    lines = ["| features | accuracy | by seed |", "|---|---|---|"]
+    lines += [f"| {title} | {found['mean'][name]:.3f} | {seeds[name]} |" for name, title in titles.items()]
+    lines += [
+        "",
+        f"{found['neighbours']} nearest neighbours on {found['clips']} clips of {found['classes']} animal classes, never "
+        f"of the same fold or source recording; a {found['model']} encoder after {found['settings']['epochs']} epochs on "
+        f"{found['pretraining_hours']} h of other sound (`experiments/results/knn_probe.json`, with every other way of "
+        "reading the same features that was looked at).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+FIGURES: dict[str, Callable[[], str]] = {"pretraining": pretraining, "knn_probe": knn_probe}
 
 if __name__ == "__main__":
     main()

@@ -35,8 +35,14 @@ from mast.training.optimiser import Group
 from mast.training.run import Run
 from mast.training.starting import UNBOUND, take_encoder
 
-SETTINGS = {"chunking", "spectrogram", "normalisation", "model", "pretrain"}
-"""Groups of settings that decide what is learned."""
+SETTINGS: Any = {
+    "chunking": True,
+    "spectrogram": True,
+    "normalisation": True,
+    "model": {"size"},
+    "pretrain": True,
+}
+"""Settings that decide what is learned."""
 
 VALIDATION_CHUNKS, VALIDATION_BATCH = 512, 16
 PICTURED_CHUNKS = 3
