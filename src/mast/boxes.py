@@ -25,6 +25,16 @@ def iou(boxes: Tensor, others: Tensor) -> Tensor:
     return torch.where(joint > 0, shared / joint.clamp(min=torch.finfo(joint.dtype).tiny), 0)
 
 
+def paired_iou(boxes: Tensor, others: Tensor) -> Tensor:
+    """IoU of each box with its partner alone, 0 where both are empty. (…, 4), (…, 4) → (…)"""
+    start_low = torch.maximum(boxes[..., :2], others[..., :2])
+    end_high = torch.minimum(boxes[..., 2:], others[..., 2:])
+    shared = (end_high - start_low).clamp(min=0).prod(dim=-1)
+    areas, other_areas = ((item[..., 2:] - item[..., :2]).prod(dim=-1) for item in (boxes, others))
+    joint = areas + other_areas - shared
+    return torch.where(joint > 0, shared / joint.clamp(min=torch.finfo(joint.dtype).tiny), 0)
+
+
 def iomin(boxes: Tensor, others: Tensor) -> Tensor:
     """Shared area over the smaller area: 1 for a box inside the other, however loose. (N, 4), (M, 4) → (N, M)"""
     shared = intersection(boxes, others)

@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mast.boxes import paired_iou
 from mast.models.decoding import find_boxes
 from mast.models.head import HeadOutput
 from mast.models.locations import Locations, encode
-from mast.training.assignment import Targets, assign, centerness, paired_iou
+from mast.training.assignment import Targets, assign, centerness
 from tests.training.made import LATTICES, box_lists, without_duplicates
 
 Box = list[float]

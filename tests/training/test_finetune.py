@@ -104,6 +104,15 @@ def learn(study: Study, run: Run, on_progress: OnProgress = lambda progress: Non
     return train_study(study, run, "cpu", on_progress)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Bits are promised for a fixed number of threads; here it is one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def trained(study_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = Run(tmp_path_factory.mktemp("trained"))

@@ -26,7 +26,7 @@ from mast.models.checkpoint import Description
 from mast.models.detector import Detector
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded, load_detector
-from mast.recordings.store import AudioStore, Layout
+from mast.recordings.store import AudioStore
 from mast.storage import exists, join
 from mast.study.products import STORE, fingerprint_file
 
@@ -77,8 +77,9 @@ def evaluate_study(
     The threshold is the one the model was saved with, or else tuned on the validation split; never on a test set.
     """
     names = _chosen(study, splits)
-    loaded, store = load_detector(model_location), AudioStore(existing(study, STORE))
-    _check_fit(model_location, loaded, study, store)
+    store = AudioStore(existing(study, STORE))
+    loaded = load_detector(model_location, store)
+    _check_grid(model_location, loaded, study)
     hear = partial(_hear, study, store, loaded, device, on_progress)
     sets = [hear(name) for name in names]
     if not any(len(item.truths.chunk_recording) for item in sets):
@@ -131,16 +132,9 @@ def _chosen(study: Study, splits: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(splits)) or (TEST, *study.splits.held_out)
 
 
-def _check_fit(location: str, loaded: Loaded[Detector], study: Study, store: AudioStore) -> None:
-    """Refuse a model that hears other chunks, or draws its boxes on another grid, than the study."""
+def _check_grid(location: str, loaded: Loaded[Detector], study: Study) -> None:
+    """Refuse a model that draws its boxes on another grid than the study."""
     model = loaded.description
-    if Layout.of(model.chunking) != store.layout:
-        rate_hz, samples = store.layout.sample_rate_hz, store.layout.step_samples
-        raise ModelError(
-            f"{location} hears chunks of {model.chunking.chunk_s:g} s at {model.chunking.sample_rate_hz} Hz; "
-            f"{store.location} holds chunks of {samples / rate_hz:g} s at {rate_hz} Hz. Set chunking.chunk_s and "
-            "chunking.sample_rate_hz to the model's, and run mast splits and mast prepare again."
-        )
     if model.spectrogram != study.spectrogram:
         raise ModelError(
             f"{location} draws its boxes on another grid than this study. Set spectrogram to the model's: "

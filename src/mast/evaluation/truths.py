@@ -16,7 +16,7 @@ from mast.config import Study, collection_of
 from mast.datasets.chunk_boxes import boxes_in_chunks
 from mast.datasets.examples import detection_examples
 from mast.datasets.loading import Places
-from mast.datasets.split_table import SPLITS_TABLE, boxes_by_recording, existing
+from mast.datasets.split_table import boxes_by_recording
 from mast.evaluation.matching import Boxes, Floats, Integers, Mask
 from mast.evaluation.strata import signal_to_noise_db
 from mast.evaluation.trial import Trial, Truths, rows_of_each
@@ -118,22 +118,14 @@ def _chunks(study: Study, table: pa.Table) -> _Chunks:
         start_s=table["start_s"].to_numpy(),
         filled_s=table["filled_s"].to_numpy(),
         expansion=np.array(expansions, dtype=np.float64)[recording],
-        hour=_hours(study, table),
+        hour=_hours(table),
     )
 
 
-def _hours(study: Study, table: pa.Table) -> Integers:
+def _hours(table: pa.Table) -> Integers:
     """Hour of the recorder's clock at each chunk's start, -1 where no clock can be trusted. (C,)"""
-    splits = pa.array(table["split"].unique().to_pylist(), pa.string())
-    with open_binary(existing(study, SPLITS_TABLE)) as file:
-        clocks = pq.read_table(
-            file, columns=["recording_id", "index", "start_local"], filters=pc.field("split").isin(splits)
-        )
-    names, numbers = (clocks[name].to_pylist() for name in ("recording_id", "index"))
-    hours = pc.hour(clocks["start_local"]).fill_null(-1).to_pylist()
-    known = dict(zip(zip(names, numbers, strict=True), hours, strict=True))
-    wanted = zip(table["recording_id"].to_pylist(), table["index"].to_pylist(), strict=True)
-    return np.array([known[chunk] for chunk in wanted], dtype=np.int64)
+    hours: Integers = pc.hour(table["start_local"]).fill_null(-1).to_numpy().astype(np.int64)
+    return hours
 
 
 def _boxes(study: Study, chunks: _Chunks) -> tuple[Boxes, Integers, dict[str, int]]:

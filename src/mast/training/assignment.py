@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from mast.boxes import paired_iou
 from mast.models.locations import ANCHOR_STRIDES, Locations
 
 CANDIDATES_PER_LEVEL = 9
@@ -97,16 +98,6 @@ def nearest_locations(truths: Tensor, locations: Locations) -> Tensor:
         found.append(first + numbers.gather(2, order))
         first += size[0] * size[1]
     return torch.cat(found, dim=2)
-
-
-def paired_iou(boxes: Tensor, others: Tensor) -> Tensor:
-    """IoU of each box with its partner alone, 0 where both are empty. (…, 4), (…, 4) → (…)"""
-    start_low = torch.maximum(boxes[..., :2], others[..., :2])
-    end_high = torch.minimum(boxes[..., 2:], others[..., 2:])
-    shared = (end_high - start_low).clamp(min=0).prod(dim=-1)
-    areas, other_areas = ((item[..., 2:] - item[..., :2]).prod(dim=-1) for item in (boxes, others))
-    joint = areas + other_areas - shared
-    return torch.where(joint > 0, shared / joint.clamp(min=torch.finfo(joint.dtype).tiny), 0)
 
 
 def centerness(boxes: Tensor, centres: Tensor, strides: Tensor) -> Tensor:

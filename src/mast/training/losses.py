@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 from torchvision.ops import generalized_box_iou_loss, sigmoid_focal_loss
 
+from mast.boxes import paired_iou
 from mast.models.head import HeadOutput
 from mast.models.locations import decode, encode
-from mast.training.assignment import Targets, paired_iou
+from mast.training.assignment import Targets
 
 Classification = Literal["quality", "focal"]
 

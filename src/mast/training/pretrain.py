@@ -20,7 +20,7 @@ from mast.datasets.split_table import existing
 from mast.models.checkpoint import Description, save_model
 from mast.models.decoder import DECODERS, Decoder
 from mast.models.devices import suit_attention
-from mast.models.encoder import PATCH, SIZES, Encoder, extended
+from mast.models.encoder import PATCH, SIZES, Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import below
 from mast.models.mae import MaskedAutoencoder, reconstruction_loss, restored, unpatched
@@ -33,7 +33,7 @@ from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.optimiser import Group
 from mast.training.run import Run
-from mast.training.starting import UNBOUND, take_encoder
+from mast.training.starting import UNBOUND, take_encoder, take_part
 
 SETTINGS: Any = {
     "chunking": True,
@@ -171,10 +171,7 @@ def starting_model(study: Study, store: AudioStore) -> tuple[Description, Masked
         start, tensors = take_encoder(settings.start, study, encoder)
         parent, licence = start.identity, start.licence
         if start.architecture.get("decoder") == asdict(model.decoder.shape):
-            weights = below(tensors, "decoder.")
-            tokens = model.decoder.pos_embed.shape[1] - 1
-            weights["pos_embed"] = extended(weights["pos_embed"], tokens, shape.raster_tokens)
-            model.decoder.load_state_dict(weights)
+            take_part(model.decoder, below(tensors, "decoder."), shape.raster_tokens)
     return Description(
         kind="masked-autoencoder",
         architecture={"encoder": asdict(shape), "decoder": asdict(model.decoder.shape)},

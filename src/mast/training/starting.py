@@ -12,6 +12,7 @@ from mast.config import Study
 from mast.datasets.preparing import read_normalisation
 from mast.errors import ModelError
 from mast.models.checkpoint import Description, load_model
+from mast.models.decoder import Decoder
 from mast.models.detector import Detector
 from mast.models.encoder import SIZES, Encoder, extended
 from mast.models.loading import below, detector_of
@@ -78,11 +79,14 @@ def take_encoder(location: str, study: Study, encoder: Encoder) -> tuple[Descrip
             f"{location} hears {description.chunking.sample_rate_hz} Hz sound with {description.spectrogram}; this study "
             f"has {study.chunking.sample_rate_hz} Hz and {study.spectrogram}. Make them equal, or start from another one."
         )
-    weights = below(tensors, "encoder.")
-    tokens = encoder.pos_embed.shape[1] - 1
-    weights["pos_embed"] = extended(weights["pos_embed"], tokens, encoder.shape.raster_tokens)
-    encoder.load_state_dict(weights)
+    take_part(encoder, below(tensors, "encoder."), encoder.shape.raster_tokens)
     return description, tensors
+
+
+def take_part(part: Encoder | Decoder, weights: dict[str, Tensor], raster_tokens: int) -> None:
+    """Give an encoder or decoder its weights, with positions for as many tokens as it has."""
+    tokens = part.pos_embed.shape[1] - 1
+    part.load_state_dict({**weights, "pos_embed": extended(weights["pos_embed"], tokens, raster_tokens)})
 
 
 def _load_rest(
