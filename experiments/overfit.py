@@ -43,8 +43,8 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--chunks", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=90)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
@@ -66,7 +66,15 @@ def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
         "annotations": [{"path": str((data / "annotations.csv").absolute()), "format": "csv"}],
         "splits": {"block_s": 60},
         "augmentation": {"probability": 0},
-        "train": {"epochs": steps, "warmup_epochs": 5, "lr": lr, "ema_decay": 0, "checkpoint_minutes": 60},
+        "normalisation": "band-median",
+        "train": {
+            "epochs": steps,
+            "warmup_epochs": 5,
+            "lr": lr,
+            "ema_decay": 0,
+            "contrastive_weight": 0,
+            "checkpoint_minutes": 60,
+        },
     }
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")

@@ -29,6 +29,7 @@ BENCHMARKS |= {
     ),
     "resume": (["--small"], {"kills", "weights_equal", "ddp_max_loss_difference", "sigterm_exit_code"}),
     "pretrain_step": (["--small"], {"ratio_to_bare", "cpu_ratio_to_bare", "audio_hours_per_hour"}),
+    "train_step": (["--small"], {"ratio_to_bare", "mast_step_s", "bare_step_s"}),
 }
 ALWAYS = {"command", "machine", "versions", "date"}
 

@@ -32,7 +32,13 @@ SHIFTED = "<b>new</b> $place$"
 """A held-out set whose name would break a page or a picture that takes it for more than text."""
 
 SHAPE = EncoderShape(width=16, heads=2, depth=1)
-ARCHITECTURE = {"encoder": asdict(SHAPE), "adapter": "upsampling", "levels": 4, "head_width": 16}
+ARCHITECTURE = {
+    "encoder": asdict(SHAPE),
+    "adapter": "upsampling",
+    "levels": 4,
+    "channels": 256,
+    "head_width": 16,
+}
 
 
 def boxes(rows, *, scored=False):

@@ -25,7 +25,7 @@ from tests.models.small_detector import spectrograms
 
 SHAPE = EncoderShape(width=64, heads=4, depth=1)
 FRAMES = 128
-DETECTOR = {"encoder": asdict(SHAPE), "adapter": "upsampling", "levels": 3, "head_width": 32}
+DETECTOR = {"encoder": asdict(SHAPE), "adapter": "upsampling", "levels": 3, "channels": 256, "head_width": 32}
 DESCRIPTION = Description(
     kind="detector",
     architecture=DETECTOR,

@@ -26,7 +26,7 @@ from mast.training.finetune import FinetuneRecipe, train_study, varied
 from mast.training.finetune import generator as randomness
 from mast.training.loop import OnProgress, Sound, train
 from mast.training.run import Run
-from mast.training.starting import HEAD_WIDTHS
+from mast.training.starting import WIDTHS
 from tests.training.test_loop import stop_at
 
 SMALL = EncoderShape(width=32, heads=2, depth=3)
@@ -49,7 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.setitem(SIZES, "tiny", SMALL)
-    monkeypatch.setitem(HEAD_WIDTHS, "tiny", 32)
+    monkeypatch.setitem(WIDTHS, "tiny", {"channels": 64, "head_width": 32})
     yield
     torch.set_num_threads(threads)
 
@@ -118,7 +118,7 @@ def trained(study_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = Run(tmp_path_factory.mktemp("trained"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SIZES, "tiny", SMALL)
-        patch.setitem(HEAD_WIDTHS, "tiny", 32)
+        patch.setitem(WIDTHS, "tiny", {"channels": 64, "head_width": 32})
         assert learn(study_with(study_file), run) == "finished"
     return run
 

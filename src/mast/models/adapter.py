@@ -1,7 +1,7 @@
 """Adapters: from the encoder's coarse map of tokens to one that a detector can work on (paper, Adapter Designs).
 
-Each takes the encoder's (B, width, F/16, T/16), hands out 256 channels, and says how many frames and bins a cell of
-its map covers: `stride` is (time, frequency).
+Each takes the encoder's (B, width, F/16, T/16), hands out a map of 256 channels, or fewer for a tiny encoder, and says
+how many frames and bins a cell of it covers: `stride` is (time, frequency).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from mast.models.blocks import CHANNELS, POINT, ConvNorm, Residual, Separable, convolution
 
-WIDE = 512
-"""Channels between the encoder's and the pyramid's (paper, Adapter Designs)."""
+WIDENING = 2
+"""Channels between the encoder's and the pyramid's against the latter: 512 to 256 (paper, Adapter Designs)."""
 
 
 class PlainProjection(nn.Module):
@@ -23,9 +23,9 @@ class PlainProjection(nn.Module):
 
     stride: ClassVar[tuple[int, int]] = (16, 16)
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, channels: int = CHANNELS) -> None:
         super().__init__()
-        self.project = ConvNorm(convolution(width, CHANNELS, POINT))
+        self.project = ConvNorm(convolution(width, channels, POINT))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, width, F/16, T/16) → (B, 256, F/16, T/16)"""
@@ -38,9 +38,10 @@ class ConvAdapter(nn.Module):
 
     stride: ClassVar[tuple[int, int]] = (16, 16)
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, channels: int = CHANNELS) -> None:
         super().__init__()
-        pairs = ((width, WIDE), (WIDE, CHANNELS), (CHANNELS, CHANNELS))
+        wide = WIDENING * channels
+        pairs = ((width, wide), (wide, channels), (channels, channels))
         self.layers = nn.ModuleList(ConvNorm(convolution(*pair)) for pair in pairs)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -60,13 +61,14 @@ class AnisotropicAdapter(nn.Module):
 
     stride: ClassVar[tuple[int, int]] = (16, 4)
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, channels: int = CHANNELS) -> None:
         super().__init__()
-        self.stem = ConvNorm(convolution(width, WIDE, POINT))
-        self.wide = Residual(WIDE, inner=WIDE // 4)
-        self.separable = Separable(WIDE)
-        self.reduce = ConvNorm(convolution(WIDE, CHANNELS, POINT))
-        self.refine = Residual(CHANNELS)
+        wide = WIDENING * channels
+        self.stem = ConvNorm(convolution(width, wide, POINT))
+        self.wide = Residual(wide, inner=wide // 4)
+        self.separable = Separable(wide)
+        self.reduce = ConvNorm(convolution(wide, channels, POINT))
+        self.refine = Residual(channels)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, width, F/16, T/16) → (B, 256, F/4, T/16)"""
@@ -84,13 +86,13 @@ class UpsamplingAdapter(nn.Module):
 
     stride: ClassVar[tuple[int, int]] = (8, 4)
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, channels: int = CHANNELS) -> None:
         super().__init__()
-        self.reduce = ConvNorm(convolution(width, CHANNELS, POINT))
-        self.coarse = Residual(CHANNELS)
-        self.upsample = ConvNorm(nn.ConvTranspose2d(CHANNELS, CHANNELS, (4, 2), (4, 2), bias=False))
-        self.separable = Separable(CHANNELS)
-        self.refine = Residual(CHANNELS)
+        self.reduce = ConvNorm(convolution(width, channels, POINT))
+        self.coarse = Residual(channels)
+        self.upsample = ConvNorm(nn.ConvTranspose2d(channels, channels, (4, 2), (4, 2), bias=False))
+        self.separable = Separable(channels)
+        self.refine = Residual(channels)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, width, F/16, T/16) → (B, 256, F/4, T/8)"""

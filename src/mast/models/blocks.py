@@ -11,7 +11,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 CHANNELS = 256
-"""Channels of every map from the adapter on (paper, Adapter Designs)."""
+"""Channels of every map from the adapter on (paper, Adapter Designs); a tiny encoder gets fewer."""
 
 SQUARE, ALONG_TIME, ALONG_FREQUENCY, POINT = (3, 3), (1, 3), (3, 1), (1, 1)
 """Kernels (frequency, time)."""

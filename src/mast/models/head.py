@@ -39,14 +39,14 @@ class HeadOutput:
 class Head(nn.Module):
     """Two towers of convolutions that all levels share; centerness is read off the box tower, as in later FCOS.
 
-    128 channels in the towers serve the tiny and small encoders, 256 the base one.
+    Towers of `width` channels read maps of `channels`.
     """
 
-    def __init__(self, levels: int, width: int) -> None:
+    def __init__(self, levels: int, width: int, channels: int = CHANNELS) -> None:
         super().__init__()
         self.class_tower, self.box_tower = (
             nn.ModuleList(
-                LevelConvNorm(convolution(CHANNELS if number == 0 else width, width), levels)
+                LevelConvNorm(convolution(channels if number == 0 else width, width), levels)
                 for number in range(TOWER_LAYERS)
             )
             for _ in range(2)

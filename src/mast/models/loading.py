@@ -84,12 +84,12 @@ def encoder_of(description: Description) -> Encoder:
 
 def detector_of(architecture: Mapping[str, Any], encoder: Encoder) -> Detector:
     """A detector of a model's shape around an encoder; adapter, pyramid and head have random weights."""
-    levels = architecture["levels"]
+    levels, channels = architecture["levels"], architecture["channels"]
     return Detector(
         encoder,
-        ADAPTERS[architecture["adapter"]](encoder.shape.width),
-        Pyramid(levels),
-        Head(levels, architecture["head_width"]),
+        ADAPTERS[architecture["adapter"]](encoder.shape.width, channels),
+        Pyramid(levels, channels),
+        Head(levels, architecture["head_width"], channels),
     )
 
 

@@ -17,17 +17,17 @@ FUSION_EPSILON = 1e-4
 
 
 class Pyramid(nn.Module):
-    """Levels from fine to coarse, all of 256 channels."""
+    """Levels from fine to coarse, all of as many channels as the adapter's map."""
 
-    def __init__(self, levels: int) -> None:
+    def __init__(self, levels: int, channels: int = CHANNELS) -> None:
         super().__init__()
-        self.levels = levels
+        self.levels, self.channels = levels, channels
         self.down = nn.ModuleList(
-            ConvNorm(convolution(CHANNELS, CHANNELS, step=2)) for _ in range(levels - 1)
+            ConvNorm(convolution(channels, channels, step=2)) for _ in range(levels - 1)
         )
-        self.lateral = nn.ModuleList(ConvNorm(convolution(CHANNELS, CHANNELS, POINT)) for _ in range(levels))
+        self.lateral = nn.ModuleList(ConvNorm(convolution(channels, channels, POINT)) for _ in range(levels))
         self.fusion = nn.Parameter(torch.ones(levels - 1, 2))  # a level's own map, the coarser one
-        self.smoothing = nn.ModuleList(Smoothing(CHANNELS) for _ in range(levels))
+        self.smoothing = nn.ModuleList(Smoothing(channels) for _ in range(levels))
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """(B, 256, F, T) → levels times (B, 256, ⌈F / 2^level⌉, ⌈T / 2^level⌉)"""

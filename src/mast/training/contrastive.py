@@ -30,9 +30,9 @@ DRAWS_PER_NEGATIVE = 4
 class Projection(nn.Module):
     """Pooled features to points on a sphere; used in training alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = CHANNELS) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, PROJECTED))
+        self.layers = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, PROJECTED))
 
     def forward(self, pooled: Tensor) -> Tensor:
         """(n, 256) → (n, 128) of length one"""

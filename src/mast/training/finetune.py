@@ -72,7 +72,7 @@ class Finetuning(nn.Module):
     def __init__(self, frontend: FrontEnd, detector: Detector, settings: Train) -> None:
         super().__init__()
         self.frontend, self.detector, self.settings = frontend, detector, settings
-        self.projection = Projection()
+        self.projection = Projection(detector.pyramid.channels)
         self.frozen: list[nn.Module] = []
 
     def forward(

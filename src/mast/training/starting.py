@@ -19,10 +19,13 @@ from mast.models.loading import below, detector_of
 from mast.recordings.store import AudioStore
 from mast.spectrogram import frames_of
 
-HEAD_WIDTHS = {"tiny": 128, "small": 128, "base": 256}
-"""Channels of the head's towers; the paper fixes the adapter's 256 alone, and wide towers would outweigh a small
-encoder."""
-
+WIDTHS = {
+    "tiny": {"channels": 128, "head_width": 64},
+    "small": {"channels": 256, "head_width": 128},
+    "base": {"channels": 256, "head_width": 256},
+}
+"""Channels of the maps and of the head's towers. The paper gives the base encoder's; beside a smaller encoder they would
+cost several times what it does itself."""
 
 UNBOUND = "as its training sound allows"
 """Licence of a model that started from random weights."""
@@ -37,7 +40,7 @@ def starting_detector(study: Study, store: AudioStore) -> tuple[Description, Det
         "encoder": asdict(shape),
         "adapter": study.model.adapter,
         "levels": study.model.levels,
-        "head_width": HEAD_WIDTHS[study.model.size],
+        **WIDTHS[study.model.size],
     }
     detector = detector_of(architecture, Encoder(shape, frames))
     parent, licence = None, UNBOUND
