@@ -105,7 +105,68 @@ def knn_probe() -> str:
     return "\n".join(lines) + "\n"
 
 
-FIGURES: dict[str, Callable[[], str]] = {"pretraining": pretraining, "knn_probe": knn_probe}
+def narrow_band() -> str:
+    """Narrow calls found with the fine grid and with the encoder's own."""
+    found = result("experiments/results/narrow_band.json")
+    widths = [width for width in found["recall"]["none"] if width != "all"]
+    titles = {"upsampling": "upsampling (128 × 32)", "none": "none (64 × 8)"}
+    lines = [
+        "| adapter, and its map of 10.24 s | "
+        + " | ".join(f"{width} Hz" for width in widths)
+        + " | all | precision | mean IoU |",
+        "|---|" + "---|" * (len(widths) + 3),
+    ]
+    for name, title in titles.items():
+        recall = [*(found["recall"][name][width] for width in widths), found["recall"][name]["all"]]
+        others = (found["precision"][name], found["mean_iou"][name])
+        cells = " | ".join("–" if value is None else f"{value:.2f}" for value in (*recall, *others))
+        lines.append(f"| {title} | {cells} |")
+    lines += [
+        "",
+        f"Share of calls found at IoU {found['min_iou']}, by bandwidth, each detector at its own threshold: "
+        f"{found['size']} models trained from scratch for {found['epochs']} epochs on {found['minutes']} minutes of "
+        "noise with swept tones (`python -m experiments.narrow_band`).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def real_small() -> str:
+    """Small real studies, from scratch and from a pretrained encoder."""
+    found = result("experiments/results/real_small.json")
+    lines = [
+        "| study | test set | recordings, boxes | encoder | F1 | AP | precision | recall |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for study, models in found["studies"].items():
+        for split in models["scratch"]:
+            for model, sets in models.items():
+                own = sets[split]
+                cells = " | ".join(
+                    _interval(own[name]) for name in ("f1", "ap_101_points", "precision", "recall")
+                )
+                counts = f"{own['recordings']}, {own['truths']}"
+                lines.append(f"| {study} | {split} | {counts} | {model} | {cells} |")
+    lines += [
+        "",
+        f"Per chunk, IoU 0.5, 95 % intervals over recordings; a {found['size']} model, {found['epochs']} epochs of "
+        f"training, {found['pretrain_epochs']} of pretraining on the study's own few minutes "
+        f"(`python -m experiments.real_small DATA --epochs {found['epochs']} "
+        f"--pretrain-epochs {found['pretrain_epochs']}`).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _interval(numbers: list[float | None]) -> str:
+    value, low, high = ("–" if number is None else f"{number:.2f}" for number in numbers)
+    return f"{value} ({low}–{high})"
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "pretraining": pretraining,
+    "knn_probe": knn_probe,
+    "narrow_band": narrow_band,
+    "real_small": real_small,
+}
 
 if __name__ == "__main__":
     main()

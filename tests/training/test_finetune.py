@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,13 +47,9 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIZES, "tiny", SMALL)
     monkeypatch.setitem(WIDTHS, "tiny", {"channels": 64, "head_width": 32})
-    yield
-    torch.set_num_threads(threads)
 
 
 def study_with(path: Path, *changes: str) -> Study:
@@ -151,6 +149,23 @@ def test_a_run_told_to_stop_goes_on_to_the_very_same_weights(
     ).read_bytes()
     again, whole = ([line["loss"] for line in item.read() if "loss" in line] for item in (run, trained))
     assert again == whole
+
+
+def test_two_processes_share_a_batch_and_one_of_them_draws_and_saves(
+    study_file: Path, tmp_path: Path
+) -> None:
+    sets = [*QUICK, "train.epochs=1", "train.batch=8", "train.picture_epochs=1", "train.warmup_epochs=0"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    mast = str(Path(sys.executable).parent / "mast")
+    command = [*torchrun, "--no-python", mast, "train", str(study_file), "--out", str(tmp_path)]
+    for item in sets:
+        command += ["--set", item]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    folder = tmp_path / "train" / "main"
+    assert load_detector(str(folder / "model")).description.kind == "detector"
+    assert (folder / "predictions_0001.png").exists()
+    assert all(np.isfinite(line["loss"]) for line in Run(folder).read() if "loss" in line)
 
 
 def test_a_detector_learns_a_few_chunks_by_heart(study_file: Path, tmp_path: Path) -> None:

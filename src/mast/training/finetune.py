@@ -150,7 +150,7 @@ class FinetuneRecipe:
             levels[..., : self.whole_frames], batch.boxes, self.study.augmentation, rngs, self.bank
         )
         padded = pad_frames(spec, levels.shape[-1])
-        return self._targets(padded, batch.filled, boxes, batch.weights, rngs, device)
+        return self._targets(padded, batch.filled, boxes, batch.weights, rngs, device, self.ranks)
 
     def begin_epoch(self, epoch: int) -> None:
         """Open the blocks whose turn it is; an encoder with random weights learns from the start."""
@@ -208,17 +208,18 @@ class FinetuneRecipe:
         weights: Tensor,
         rngs: Sequence[Generator],
         device: torch.device,
+        ranks: int = 1,
     ) -> tuple[Any, ...]:
-        """What the module takes of chunks with these boxes."""
+        """What the module takes of chunks with these boxes, which may be one of several ranks' shares of a batch."""
         spec = self.module.frontend.normalised(levels, filled.to(device))
         targets = assign([own.to(device) for own in boxes], self.locations(device))
         extent = (levels.shape[2], levels.shape[1])
         regions = draw_regions(boxes, extent, rngs).to(device)
         events = torch.tensor([float(sum(len(own) for own in boxes))], device=device)
         whole = torch.cat([normalisers(targets).float(), events])
-        if self.ranks > 1:
+        if ranks > 1:
             torch.distributed.all_reduce(whole)
-        divisors = (whole / self.ranks).clamp(min=1) / len(boxes)
+        divisors = (whole / ranks).clamp(min=1) / len(boxes)
         return spec, targets, regions, weights.float().to(device), divisors.expand(len(boxes), 3)
 
     def locations(self, device: torch.device) -> Locations:
