@@ -330,6 +330,39 @@ def train(
         _tell_threshold(run)
 
 
+@app.command()
+def selftrain(
+    study: StudyFile,
+    name: RunName = "main",
+    out: RunsFolder = None,
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Let a trained detector teach itself on the unlabelled recordings, in rounds.
+
+    A round that makes it worse on validation, or lets it draw boxes everywhere, is taken back. May be stopped at any
+    moment and goes on with the same command.
+    """
+    from mast.config import load_study
+    from mast.training.run import run_folder
+    from mast.training.selftrain import selftrain_study
+
+    settings = load_study(study, overrides or ())
+    run = run_folder(settings.work, "selftrain", name, out)
+    trained = run_folder(settings.work, "train", "main", out)
+    teacher = settings.selftrain.start or str(trained.model)
+    if settings.selftrain.start is None and not trained.is_finished:
+        raise ConfigError(
+            f"{trained.model}: no detector to be the first teacher. Run mast train {study}, or name one with "
+            "--set selftrain.start=FOLDER."
+        )
+    with _progress() as on_progress:
+        taught = selftrain_study(settings, run, teacher, device, on_progress)
+    for item in taught.rounds:
+        typer.echo(item.told())
+    _tell_end(run, taught.end)
+
+
 @app.command("map")
 def map_(
     study: StudyFile,

@@ -328,14 +328,9 @@ class Unfreezing(Settings):
     )
 
 
-class Train(Optimisation):
-    """Supervised training of the detector (paper, detector table)."""
+class DetectorStage(Optimisation):
+    """How a detector learns from boxes; the defaults are those of supervised training (paper, detector table)."""
 
-    start: str | None = Field(
-        default=None,
-        description="Pretrained model to start from: a folder, s3://… or hf://owner/name; without one, all of the "
-        "detector learns from random weights",
-    )
     epochs: int = Field(default=200, gt=0, description="Passes over the training chunks")
     lr: float = Field(default=3e-4, gt=0, description="Learning rate after the warm-up")
     warmup_epochs: float = Field(
@@ -384,6 +379,116 @@ class Train(Optimisation):
     )
 
 
+class Train(DetectorStage):
+    """Supervised training of the detector (paper, detector table)."""
+
+    start: str | None = Field(
+        default=None,
+        description="Pretrained model to start from: a folder, s3://… or hf://owner/name; without one, all of the "
+        "detector learns from random weights",
+    )
+
+
+class PseudoStage(DetectorStage):
+    """Stage 1 of self-training: learning from the teacher's boxes (paper, self-training table)."""
+
+    epochs: int = Field(default=80, gt=0, description="Passes over the pseudo-labelled chunks")
+    lr: float = Field(default=1e-4, gt=0, description="Learning rate after the warm-up")
+    warmup_epochs: float = Field(
+        default=8, ge=0, description="Passes in which the learning rate rises from 0"
+    )
+    contrastive_weight: float = Field(
+        default=0.3, ge=0, description="Weight of the box contrastive loss; 0 leaves it out"
+    )
+    augmentation_probability: float = Field(
+        default=0.9, ge=0, le=1, description="Share of examples that are varied in this stage"
+    )
+
+
+class ExpertUnfreezing(Unfreezing):
+    """How the encoder is opened in stage 2: sooner, and at a higher rate."""
+
+    first_epoch: int = Field(default=3, ge=0, description="Epoch at which the first blocks are opened")
+    every_epochs: int = Field(default=6, gt=0, description="Epochs until the next ones are")
+    blocks: int = Field(default=6, ge=0, description="Blocks opened at a time; 0 keeps the encoder as it was")
+    multiple: float = Field(
+        default=0.05, gt=0, description="Share of the learning rate at which opened blocks learn"
+    )
+
+
+class ExpertStage(DetectorStage):
+    """Stage 2 of self-training: back to the experts' boxes (paper, self-training table)."""
+
+    epochs: int = Field(default=40, gt=0, description="Passes over the training chunks")
+    lr: float = Field(default=5e-5, gt=0, description="Learning rate after the warm-up")
+    warmup_epochs: float = Field(
+        default=4, ge=0, description="Passes in which the learning rate rises from 0"
+    )
+    backbone_multiple: float = Field(
+        default=0.02,
+        gt=0,
+        description="Share of the learning rate for what is no block of the encoder: its norm and, once all blocks are "
+        "open, its patch embedding",
+    )
+    unfreezing: ExpertUnfreezing = Field(
+        default=ExpertUnfreezing(), description="How the encoder is opened to learning"
+    )
+    contrastive_weight: float = Field(
+        default=0.2, ge=0, description="Weight of the box contrastive loss; 0 leaves it out"
+    )
+    augmentation_probability: float = Field(
+        default=0.8, ge=0, le=1, description="Share of examples that are varied in this stage"
+    )
+
+
+class Guard(Settings):
+    """When a round of self-training is taken back."""
+
+    max_f1_loss: float = Field(
+        default=0.1, ge=0, description="Most that F1 on validation may fall below that of the first teacher"
+    )
+    max_rate_ratio: float = Field(
+        default=3.0,
+        gt=1,
+        description="Most that the boxes an hour at any site may rise above the first teacher's",
+    )
+    min_rate_per_hour: float = Field(
+        default=60.0, ge=0, description="A rate up to this many boxes an hour never counts as running away"
+    )
+
+
+class Selftrain(Settings):
+    """Staged self-training on unlabelled sound (paper, Self-training on Unlabeled Soundscapes)."""
+
+    start: str | None = Field(
+        default=None,
+        description="The first teacher, a trained detector; by default what mast train has made of this study",
+    )
+    rounds: int = Field(default=2, gt=0, description="How often the student becomes the next round's teacher")
+    min_score: float = Field(
+        default=0.10,
+        ge=0,
+        le=1,
+        description="Least score of a teacher's box that is learned from (the paper's q)",
+    )
+    min_precision: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Raise that score until so large a share of the teacher's boxes on validation is right",
+    )
+    min_frames: float = Field(default=4, ge=0, description="Least length of a teacher's box, in frames")
+    min_bins: float = Field(default=1, ge=0, description="Least height of a teacher's box, in mel bins")
+    curriculum: Literal["two-stage", "pseudo", "expert", "union", "control"] = Field(
+        default="two-stage",
+        description="Teacher's boxes, then the experts'; one of these alone; both mixed in one stage; or, to compare "
+        "with, the experts' boxes alone for as many steps",
+    )
+    pseudo: PseudoStage = Field(default=PseudoStage(), description="Stage 1, on the teacher's boxes")
+    expert: ExpertStage = Field(default=ExpertStage(), description="Stage 2, on the experts' boxes")
+    guard: Guard = Field(default=Guard(), description="When a round is taken back")
+
+
 class Detection(Settings):
     """How a detector's predictions become boxes (paper, Evaluation Details)."""
 
@@ -422,6 +527,7 @@ class Study(Settings):
     model: Model = Field(default=Model(), description="The network")
     pretrain: Pretrain = Field(default=Pretrain(), description="Masked-audio pretraining")
     train: Train = Field(default=Train(), description="Supervised training of the detector")
+    selftrain: Selftrain = Field(default=Selftrain(), description="Self-training on unlabelled sound")
     detection: Detection = Field(default=Detection(), description="How predictions become boxes")
 
     @model_validator(mode="after")
@@ -574,7 +680,8 @@ def _anchor(study: Study, folder: Path) -> Study:
             ),
             **{
                 name: stage.model_copy(update={"start": anchored(stage.start) if stage.start else None})
-                for name, stage in (("pretrain", study.pretrain), ("train", study.train))
+                for name in ("pretrain", "train", "selftrain")
+                for stage in (getattr(study, name),)
             },
         }
     )

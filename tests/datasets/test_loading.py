@@ -15,7 +15,6 @@ from mast.datasets.examples import (
     noise_bank,
     noise_places,
     pretraining_examples,
-    pseudo_examples,
     statistics_spans,
 )
 from mast.datasets.loading import AnyOffset, FixedChunks, batches
@@ -23,7 +22,7 @@ from mast.datasets.order import Order
 from mast.datasets.preparing import prepare_study, read_normalisation
 from mast.datasets.split_summary import split_study
 from mast.errors import ConfigError
-from mast.events import Annotation, Event, Reviewed, read_column, write_table
+from mast.events import Annotation, Reviewed, read_column, write_table
 from mast.example import write_example
 from mast.recordings.decode import open_audio, read_chunks
 from mast.recordings.scan import scan
@@ -141,20 +140,6 @@ def test_no_random_chunk_reaches_out_of_its_stretch(stretches, samples, epoch):
                 row == own and first <= start and (start + samples <= last or start == first)
                 for own, first, last in array.tolist()
             )
-
-
-def test_pseudo_labelled_chunks_are_weighted_by_their_mean_score_and_empty_ones_left_out(study, store):
-    unlabelled = detection_examples(study, store, "unlabelled").table.to_pylist()
-    where = unlabelled[0]["recording_id"]
-    events = [
-        Event(where, 0.1, 0.5, 1000, 2000, score=0.9, origin="pseudo"),
-        Event(where, 0.6, 0.9, 3000, 4000, score=0.3, origin="pseudo"),
-        Event("card/nowhere.wav", 0.6, 0.9, 3000, 4000, score=0.3, origin="pseudo"),
-    ]
-    pseudo = pseudo_examples(study, store, events)
-    assert pseudo.table["recording_id"].to_pylist() == [where]
-    assert pseudo.chunks.weights(np.array([0])).tolist() == pytest.approx([0.6])
-    assert len(pseudo.chunks.boxes(np.array([0]))[0]) == 2
 
 
 def test_statistics_hear_each_moment_of_training_once_and_the_normalisation_is_kept(study, store):

@@ -1,9 +1,9 @@
-"""A study's tables and store as examples to load: for pretraining, for detection, for pseudo-labelled pools."""
+"""A study's tables and store as examples to load, for pretraining and for detection."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,6 @@ from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
 from mast.datasets.loading import AnyOffset, FixedChunks, Places
 from mast.datasets.order import randomness
 from mast.datasets.split_table import SPLITS_TABLE, boxes_by_recording, existing
-from mast.events import Event
 from mast.normalisation import mean_centred
 from mast.recordings.store import AudioStore, to_float
 from mast.spectrogram import LogMel, MelGrid, frames_of
@@ -42,32 +41,6 @@ def detection_examples(study: Study, store: AudioStore, split: str) -> Labelled:
     table, places = prepared_chunks(study, store, [split])
     boxes, dropped = _boxes(study, table, boxes_by_recording(study, "animal"))
     return Labelled(FixedChunks(places, boxes), table, dropped)
-
-
-def pseudo_examples(study: Study, store: AudioStore, events: Iterable[Event]) -> Labelled:
-    """Unlabelled chunks with a detector's boxes, each chunk weighted by their mean score (paper, Stage 1: ḡ).
-
-    A chunk without a pseudo box has no mean score and is left out (docs/decisions/0007).
-    """
-    table, places = prepared_chunks(study, store, [UNLABELLED])
-    found: dict[str, list[tuple[float, ...]]] = {}
-    for event in events:
-        bounds = (
-            event.start_s,
-            _number(event.low_hz),
-            event.end_s,
-            _number(event.high_hz),
-            event.score or 0.0,
-        )
-        found.setdefault(event.recording_id, []).append(bounds)
-    rows = {name: np.array(values) for name, values in found.items()}
-    scores = {name: values[:, 4] for name, values in rows.items()}
-    boxes, dropped, weights = _scored(
-        study, table, {name: values[:, :4] for name, values in rows.items()}, scores
-    )
-    kept = np.flatnonzero([len(item) > 0 for item in boxes])
-    chunks = FixedChunks(places[kept], [boxes[item] for item in kept], torch.tensor(weights)[kept])
-    return Labelled(chunks, table.take(kept), dropped)
 
 
 def pretraining_examples(study: Study, store: AudioStore, seed: int) -> AnyOffset:
@@ -135,19 +108,9 @@ def prepared_chunks(
 
 
 def _boxes(study: Study, table: pa.Table, events: Mapping[str, Floats]) -> tuple[list[Tensor], Counter[str]]:
-    boxes, dropped, _ = _scored(
-        study, table, events, {name: np.ones(len(item)) for name, item in events.items()}
-    )
-    return boxes, dropped
-
-
-def _scored(
-    study: Study, table: pa.Table, events: Mapping[str, Floats], scores: Mapping[str, Floats]
-) -> tuple[list[Tensor], Counter[str], Floats]:
-    """Boxes of every chunk in frames and bins, what was left out, and the mean score of each chunk's boxes."""
+    """Boxes of every chunk in frames and bins, and what was left out."""
     grid = MelGrid(study.spectrogram, frames_of(study.chunking.chunk_s, study.spectrogram))
     boxes = [torch.zeros(0, 4)] * len(table)
-    weights = np.zeros(len(table))
     dropped: Counter[str] = Counter()
     names = table["recording_id"].to_numpy(zero_copy_only=False)
     for rows in _runs(names):
@@ -161,8 +124,7 @@ def _scored(
         for chunk in np.unique(found.chunk):
             here = found.chunk == chunk
             boxes[rows[chunk]] = grid.to_boxes(torch.from_numpy(found.boxes[here]))
-            weights[rows[chunk]] = scores[name][found.event[here]].mean()
-    return boxes, dropped, weights
+    return boxes, dropped
 
 
 def _runs(names: NDArray[np.object_]) -> list[NDArray[np.int64]]:
@@ -183,7 +145,3 @@ def _merged(places: Places, filled: NDArray[np.int64]) -> NDArray[np.int64]:
     )
     first = np.flatnonzero(apart)
     return np.stack([places[first, 0], starts[first], np.maximum.reduceat(ends, first)], axis=1)
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

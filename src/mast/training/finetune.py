@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank
-from mast.datasets.loading import Batch
+from mast.datasets.loading import Batch, FixedChunks
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
@@ -116,8 +116,14 @@ class Finetuning(nn.Module):
 class FinetuneRecipe:
     """What supervised training adds to the loop."""
 
-    def __init__(self, study: Study, store: AudioStore, ranks: tuple[int, int] = (0, 1)) -> None:
-        """`ranks`: this process's rank, and how many there are."""
+    def __init__(
+        self,
+        study: Study,
+        store: AudioStore,
+        ranks: tuple[int, int] = (0, 1),
+        examples: FixedChunks | None = None,
+    ) -> None:
+        """`ranks`: this process's rank, and how many there are. `examples`: by default the experts' training chunks."""
         self.study, self.store, self.settings = study, store, study.train
         self.ranks = ranks[1]
         self.description, detector = starting_detector(study, store)
@@ -125,7 +131,7 @@ class FinetuneRecipe:
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
-        self.sound = Sound(store, detection_examples(study, store, "train").chunks)
+        self.sound = Sound(store, examples or detection_examples(study, store, "train").chunks)
         self.held = detection_examples(study, store, "val").chunks
         self.bank = noise_bank(study, store, NOISE_CHUNKS, self.settings.seed)
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
@@ -277,14 +283,18 @@ def varied(
 
 
 def train_study(
-    study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
+    study: Study,
+    run: Run,
+    device: str = "auto",
+    on_progress: OnProgress = lambda progress: None,
+    examples: FixedChunks | None = None,
 ) -> End:
-    """Train a detector, or go on with it."""
+    """Train a detector, or go on with it; on the experts' training chunks, or on `examples`."""
     store = AudioStore(existing(study, STORE))
     run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
     if run.is_finished:
         return "finished"
     is_pretrained = study.train.start is not None
     fabric = start_fabric(study.train.precision, run, device, partly_frozen=is_pretrained)
-    recipe = FinetuneRecipe(study, store, (fabric.global_rank, fabric.world_size))
+    recipe = FinetuneRecipe(study, store, (fabric.global_rank, fabric.world_size), examples)
     return train(recipe, recipe.sound, study.train, run, fabric, on_progress)

@@ -1,0 +1,165 @@
+"""Boxes that a teacher draws in the unlabelled pool, and which of them a student learns from (paper, Π_q)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mast.config import Selftrain, Study
+from mast.datasets.examples import UNLABELLED, prepared_chunks
+from mast.datasets.loading import FixedChunks, Places
+from mast.detection.chunks import predict_chunks
+from mast.errors import TrainingError
+from mast.evaluation.metrics import METRICS, Ranking
+from mast.models.decoding import Detections
+from mast.models.loading import load_detector
+from mast.recordings.store import AudioStore
+from mast.storage import open_binary, written_whole
+
+BOUNDS = ("start_frame", "low_bin", "end_frame", "high_bin")
+HISTOGRAM = np.linspace(0, 1, 21)
+OnChunks = Callable[[int, int], None]
+"""`on_chunks(done, total)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Unlabelled chunks: where each lies in the store, its site, and the hours of sound it adds to those before."""
+
+    places: Places  # (N, 2)
+    sites: NDArray[np.object_]  # (N,)
+    chunk_hours: float
+
+    def some(self, count: int) -> Pool:
+        """At most so many chunks, spread evenly."""
+        chosen = np.linspace(0, len(self.places) - 1, min(count, len(self.places))).astype(np.int64)
+        return Pool(self.places[chosen], self.sites[chosen], self.chunk_hours)
+
+
+def pool_of(study: Study, store: AudioStore) -> Pool:
+    """The unlabelled chunks of a study."""
+    table, places = prepared_chunks(study, store, [UNLABELLED])
+    if not len(places):
+        raise TrainingError(
+            "There is no unlabelled sound in this study to learn from. Add recordings without annotations to its "
+            "collections, and run mast scan, mast splits and mast prepare again."
+        )
+    sites = np.array([name or "" for name in table["site"].to_pylist()], object)
+    return Pool(places, sites, study.chunking.hop_s / 3600)
+
+
+def label_pool(
+    study: Study,
+    store: AudioStore,
+    model: str,
+    pool: Pool,
+    device: str = "auto",
+    on_chunks: OnChunks = lambda done, total: None,
+) -> list[Detections]:
+    """What a detector finds in each chunk of a pool, after suppression of duplicates."""
+    loaded = load_detector(model, store)
+    return list(predict_chunks(loaded, store, pool.places, study.detection, device, on_chunks))
+
+
+def learned_from(found: list[Detections], pool: Pool, min_score: float, settings: Selftrain) -> FixedChunks:
+    """Chunks with the boxes that score enough and are no slivers, each chunk weighted by their mean score (paper, ḡ).
+
+    A chunk without a box has no mean score and is left out.
+    """
+    chosen = [_valid(item, min_score, settings) for item in found]
+    kept = np.flatnonzero([len(item.scores) > 0 for item in chosen])
+    weights = torch.tensor([float(chosen[item].scores.mean()) for item in kept])
+    return FixedChunks(pool.places[kept], [chosen[item].boxes for item in kept], weights)
+
+
+def _valid(found: Detections, min_score: float, settings: Selftrain) -> Detections:
+    """The boxes to learn from (paper, validity predicate v and confidence policy q)."""
+    sides = found.boxes[:, 2:] - found.boxes[:, :2]
+    kept = (
+        (found.scores >= min_score)
+        & (sides[:, 0] >= settings.min_frames)
+        & (sides[:, 1] >= settings.min_bins)
+    )
+    return Detections(found.boxes[kept], found.scores[kept])
+
+
+def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
+    """The paper's q: a fixed score, or a higher one from which enough of the teacher's validation boxes are right."""
+    if settings.min_precision is None or not len(validation.score):
+        return settings.min_score
+    scores = np.unique(validation.score)
+    right = [METRICS["precision"](validation.above(score), None) for score in scores]
+    enough = scores[np.array(right) >= settings.min_precision]
+    if not len(enough):
+        raise TrainingError(
+            f"At no score are {settings.min_precision:.0%} of the teacher's boxes on validation right (at best "
+            f"{np.nanmax(right):.0%}). Lower selftrain.min_precision, or train a better teacher first."
+        )
+    return max(settings.min_score, float(enough.min()))
+
+
+def rate_by_site(found: list[Detections], pool: Pool, min_score: float) -> dict[str, float]:
+    """Boxes an hour of at least a score, by site."""
+    counts = np.array([int((item.scores >= min_score).sum()) for item in found], float)
+    return {
+        str(site): float(counts[pool.sites == site].mean() / pool.chunk_hours)
+        for site in np.unique(pool.sites.astype(str))
+    }
+
+
+def statistics(found: list[Detections], pool: Pool, min_score: float, settings: Selftrain) -> dict[str, Any]:
+    """What the student will be shown, in numbers."""
+    chosen = [_valid(item, min_score, settings) for item in found]
+    boxes, scores = (torch.cat([getattr(item, name) for item in chosen]) for name in ("boxes", "scores"))
+    sides = boxes[:, 2:] - boxes[:, :2]
+    has_any = np.array([len(item.scores) > 0 for item in chosen])
+    return {
+        "min_score": min_score,
+        "chunks": len(chosen),
+        "chunks_with_boxes": int(has_any.sum()),
+        "boxes": len(boxes),
+        "mean_score": _mean(scores),
+        "mean_frames": _mean(sides[:, 0]),
+        "mean_bins": _mean(sides[:, 1]),
+        "candidates_by_score": np.histogram(torch.cat([item.scores for item in found]).numpy(), HISTOGRAM)[
+            0
+        ].tolist(),
+        "boxes_per_hour": rate_by_site(chosen, pool, min_score),
+    }
+
+
+def _mean(values: Tensor) -> float | None:
+    return round(float(values.mean()), 4) if len(values) else None
+
+
+def write_labels(found: list[Detections], location: str) -> None:
+    """Keep a teacher's boxes: a row each, with the number of its chunk in the pool."""
+    chunk = np.repeat(np.arange(len(found)), [len(item.scores) for item in found])
+    boxes = torch.cat([torch.zeros(0, 4), *(item.boxes for item in found)]).numpy()
+    scores = torch.cat([torch.zeros(0), *(item.scores for item in found)]).numpy()
+    columns = {"chunk": chunk, **{name: boxes[:, at] for at, name in enumerate(BOUNDS)}, "score": scores}
+    table = pa.table(columns).replace_schema_metadata({"chunks": str(len(found))})
+    with written_whole(location) as file:
+        pq.write_table(table, file)
+
+
+def read_labels(location: str) -> list[Detections]:
+    """A teacher's boxes as they were kept."""
+    with open_binary(location) as file:
+        table = pq.read_table(file)
+    boxes = torch.from_numpy(np.stack([table[name].to_numpy() for name in BOUNDS], axis=1))
+    scores = torch.from_numpy(table["score"].to_numpy().copy())
+    counts = np.bincount(table["chunk"].to_numpy(), minlength=int(table.schema.metadata[b"chunks"]))
+    ends = np.cumsum(counts)
+    return [
+        Detections(boxes[end - count : end], scores[end - count : end])
+        for end, count in zip(ends, counts, strict=True)
+    ]

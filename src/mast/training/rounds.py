@@ -1,0 +1,94 @@
+"""Rounds of self-training: what each did, and when one is taken back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mast.config import Guard
+from mast.pictures.html import picture_uri, render_page
+from mast.pictures.rounds import draw_by_round
+from mast.storage import written_whole
+
+REPORT = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a model does on validation and in the pool, at the threshold it was saved with."""
+
+    validation: dict[str, float]
+    rate_per_hour: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: what was learned from, what came of it, and why it was taken back, if it was."""
+
+    number: int
+    teacher: str
+    pseudo: dict[str, Any]
+    before: Judged
+    after: Judged
+    rejected: str | None
+
+    def told(self) -> str:
+        """A line for a person."""
+        f1 = [item.validation.get("f1", math.nan) for item in (self.before, self.after)]
+        end = f"taken back: {self.rejected}" if self.rejected else "kept"
+        return (
+            f"Round {self.number}: {self.pseudo['boxes']:,} boxes learned from, F1 on validation {f1[1]:.3f} "
+            f"(first teacher {f1[0]:.3f}); {end}."
+        )
+
+
+def why_rejected(before: Judged, after: Judged, guard: Guard) -> str | None:
+    """Why a round is taken back: worse on validation, or boxes that run away at a site; None if it may stand."""
+    lost = before.validation.get("f1", 0.0) - after.validation.get("f1", 0.0)
+    if lost > guard.max_f1_loss:
+        return f"F1 on validation fell by {lost:.2f}, more than selftrain.guard.max_f1_loss ({guard.max_f1_loss:g})"
+    for site, rate in after.rate_per_hour.items():
+        allowed = max(guard.max_rate_ratio * before.rate_per_hour.get(site, 0.0), guard.min_rate_per_hour)
+        if rate > allowed:
+            return (
+                f"at {site or 'a place without a name'} it draws {rate:,.0f} boxes an hour where the first teacher drew "
+                f"{before.rate_per_hour.get(site, 0.0):,.0f} (selftrain.guard.max_rate_ratio {guard.max_rate_ratio:g})"
+            )
+    return None
+
+
+def write_round(done: Round, path: Path) -> None:
+    """Keep a round; that it is there means that it is over."""
+    with written_whole(str(path)) as file:
+        file.write(json.dumps(asdict(done), indent=2, ensure_ascii=False).encode())
+
+
+def read_round(path: Path) -> Round:
+    """A round as it was kept."""
+    values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    before, after = (Judged(**values.pop(name)) for name in ("before", "after"))
+    return Round(**values, before=before, after=after)
+
+
+def write_rounds(rounds: Sequence[Round], location: str) -> None:
+    """Write a page about all rounds so far: better or worse on validation, how many boxes at each site, what stood."""
+    judged = [rounds[0].before, *(item.after for item in rounds)]
+    validation = {name: [item.validation.get(name, math.nan) for item in judged] for name in SHOWN}
+    sites = {site: [item.rate_per_hour.get(site, 0.0) for item in judged] for site in judged[0].rate_per_hour}
+    values = {
+        "rounds": rounds,
+        "nan": math.nan,
+        "validation": picture_uri(
+            draw_by_round({SHOWN[name]: row for name, row in validation.items()}, "Validation")
+        ),
+        "rates": picture_uri(draw_by_round(sites, "Boxes an hour", is_share=False)),
+    }
+    with written_whole(location) as file:
+        file.write(render_page("rounds.html", values).encode())
+
+
+SHOWN = {"f1": "F1", "precision": "precision", "recall": "recall", "ap_area": "AP"}

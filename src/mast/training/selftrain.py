@@ -1,0 +1,278 @@
+"""`mast selftrain`: a detector teaches its successor on unlabelled sound, in rounds (paper, Self-training).
+
+A round: the teacher draws boxes in the unlabelled pool; the student, which starts as the teacher, learns from those in
+stage 1 and from the experts' in stage 2; then a guard looks whether it got worse on validation, or draws many more boxes
+than it did at any site. If so the round is taken back and the teacher is the result.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
+from mast.datasets.examples import TRAIN, detection_examples
+from mast.datasets.loading import FixedChunks
+from mast.datasets.preparing import read_normalisation
+from mast.datasets.split_table import existing
+from mast.detection.chunks import predict_chunks
+from mast.errors import TrainingError
+from mast.evaluation.metrics import METRICS, Ranking
+from mast.models.frontend import FrontEnd
+from mast.models.loading import load_detector
+from mast.pictures.predictions import draw_predictions
+from mast.recordings.store import AudioStore
+from mast.study.products import STORE
+from mast.training.finetune import SETTINGS, train_study
+from mast.training.loop import End, Progress
+from mast.training.pseudo_labels import (
+    Pool,
+    label_pool,
+    learned_from,
+    pool_of,
+    rate_by_site,
+    read_labels,
+    score_to_learn_from,
+    statistics,
+    write_labels,
+)
+from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
+from mast.training.run import Run
+from mast.training.thresholds import ranked
+
+PICTURE, PICTURED_CHUNKS = "pseudo.png", 4
+
+GUARD_CHUNKS = 400
+"""Unlabelled chunks on which rates are compared: a few for each hour of the day and site."""
+
+CURRICULA = {
+    "two-stage": ("pseudo", "expert"),
+    "pseudo": ("pseudo",),
+    "expert": ("expert",),
+    "union": ("union",),
+    "control": ("control", "expert"),
+}
+"""What a student learns from, one after the other (paper, self-training ablation; `control` is ours)."""
+
+MEASURED = ("precision", "recall", "f1")
+
+OnStage = Callable[[str, int, int], None]
+"""`on_stage(what is being done, done, total)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """How self-training ended, and the rounds that are done."""
+
+    end: End
+    rounds: tuple[Round, ...]
+
+
+def selftrain_study(
+    study: Study,
+    run: Run,
+    teacher: str,
+    device: str = "auto",
+    on_stage: OnStage = lambda what, done, total: None,
+) -> Taught:
+    """Improve a detector on a study's unlabelled sound, or go on with it. The model is the last round's that stood."""
+    store = AudioStore(existing(study, STORE))
+    settings = study.model_dump(mode="json", include=SETTINGS - {"train"} | {"selftrain"})
+    run.open({"data": store.fingerprint, "teacher": teacher, **settings})
+    pool = pool_of(study, store)
+    first = teacher
+    rounds: list[Round] = []
+    for number in range(1, study.selftrain.rounds + 1):
+        folder = run.folder / f"round_{number}"
+        lesson = _Lesson(study, store, pool, folder, device, on_stage, number)
+        end, done = lesson.give(teacher, first)
+        if done is None:
+            return Taught(end, tuple(rounds))
+        rounds.append(done)
+        write_rounds(rounds, str(run.folder / REPORT))
+        if done.rejected:
+            break
+        teacher = str(lesson.student)
+    _keep(teacher, run)
+    return Taught("finished", tuple(rounds))
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """What a round works with."""
+
+    study: Study
+    store: AudioStore
+    pool: Pool
+    folder: Path
+    device: str
+    on_stage: OnStage
+    number: int
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return CURRICULA[self.study.selftrain.curriculum]
+
+    @property
+    def student(self) -> Path:
+        """Where the round's model is, once it is done."""
+        return Run(self.folder / self.stages[-1]).model
+
+    def give(self, teacher: str, first: str) -> tuple[End, Round | None]:
+        """Label, learn, judge; each part that is done stays done."""
+        known = self.folder / "round.json"
+        if known.exists():
+            return "finished", read_round(known)
+        found = self._labels(teacher)
+        q = score_to_learn_from(self.study.selftrain, self._ranking(teacher))
+        pseudo = learned_from(found, self.pool, q, self.study.selftrain)
+        if not len(pseudo):
+            raise TrainingError(
+                f"{teacher} finds nothing in the unlabelled sound that scores {q:.2f}. Lower selftrain.min_score, "
+                "or train a better teacher first."
+            )
+        self._draw(pseudo)
+        start = teacher
+        for name in self.stages:
+            end = self._learn(name, start, pseudo)
+            if end != "finished":
+                return end, None
+            start = str(Run(self.folder / name).model)
+        before, after = self._judged(first), self._judged(start)
+        done = Round(
+            number=self.number,
+            teacher=teacher,
+            pseudo=statistics(found, self.pool, q, self.study.selftrain),
+            before=before,
+            after=after,
+            rejected=why_rejected(before, after, self.study.selftrain.guard),
+        )
+        write_round(done, known)
+        return "finished", done
+
+    def _labels(self, teacher: str) -> Any:
+        """The teacher's boxes, drawn once."""
+        location = self.folder / "pseudo.parquet"
+        if not location.exists():
+            told = f"Round {self.number}: the teacher listens"
+            found = label_pool(
+                self.study,
+                self.store,
+                teacher,
+                self.pool,
+                self.device,
+                partial(self.on_stage, told),
+            )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_labels(found, str(location))
+        return read_labels(str(location))
+
+    def _learn(self, name: str, start: str, pseudo: FixedChunks) -> End:
+        """One stage of the round."""
+        settings = self.study.selftrain
+        expert = detection_examples(self.study, self.store, TRAIN).chunks
+        examples = {"pseudo": pseudo, "expert": expert, "union": joined(pseudo, expert), "control": expert}[
+            name
+        ]
+        stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
+        if name == "control":
+            stage = stage.model_copy(update={"epochs": _epochs_of_as_many_steps(stage, pseudo, expert)})
+        told = f"Round {self.number}: learning from {TOLD[name]}"
+
+        def on_progress(progress: Progress) -> None:
+            self.on_stage(told, progress.step, progress.steps)
+
+        return train_study(
+            stage_study(self.study, stage, start), Run(self.folder / name), self.device, on_progress, examples
+        )
+
+    def _draw(self, pseudo: FixedChunks) -> None:
+        """A picture of some chunks with what the student is to believe, before it learns."""
+        picture = self.folder / PICTURE
+        if picture.exists():
+            return
+        shown = np.linspace(0, len(pseudo) - 1, min(PICTURED_CHUNKS, len(pseudo))).astype(np.int64)
+        places, samples = pseudo.places(0, shown), self.store.layout.step_samples
+        frontend = FrontEnd(self.study.chunking, self.study.spectrogram, read_normalisation(self.study))
+        sound, filled = self.store.read(places, samples), self.store.filled(places, samples)
+        spec = frontend(torch.from_numpy(sound), torch.from_numpy(filled))
+        boxes, none = pseudo.boxes(shown), [torch.zeros(0, 4)] * len(shown)
+        weights = [weight.expand(len(own)) for weight, own in zip(pseudo.weights(shown), boxes, strict=True)]
+        draw_predictions(spec, none, boxes, weights, self.study, picture)
+
+    def _ranking(self, model: str) -> Ranking:
+        """What a model finds on validation, matched."""
+        held = detection_examples(self.study, self.store, "val").chunks
+        every = np.arange(len(held))
+        loaded = load_detector(model, self.store)
+        found = list(
+            predict_chunks(loaded, self.store, held.places(0, every), self.study.detection, self.device)
+        )
+        return ranked(found, held.boxes(every), min_iou=0.5)
+
+    def _judged(self, model: str) -> Judged:
+        """A model on validation and on some of the pool."""
+        threshold = load_detector(model).description.thresholds["score"]
+        ranking, some = self._ranking(model), self.pool.some(GUARD_CHUNKS)
+        measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
+        measured["ap_area"] = METRICS["ap_area"](ranking, None)
+        told = f"Round {self.number}: looking at the result"
+        found = label_pool(
+            self.study,
+            self.store,
+            model,
+            some,
+            self.device,
+            partial(self.on_stage, told),
+        )
+        finite = {name: value for name, value in measured.items() if math.isfinite(value)}
+        return Judged({"threshold": threshold, **finite}, rate_by_site(found, some, threshold))
+
+
+TOLD = {
+    "pseudo": "the teacher's boxes",
+    "expert": "the experts' boxes",
+    "union": "the teacher's and the experts' boxes",
+    "control": "the experts' boxes, for as many steps as the teacher's would take",
+}
+
+
+def stage_study(study: Study, stage: PseudoStage | ExpertStage, start: str) -> Study:
+    """The study with a stage's settings as those of training."""
+    shared = {name: getattr(stage, name) for name in DetectorStage.model_fields}
+    varied = study.augmentation.model_copy(update={"probability": stage.augmentation_probability})
+    return study.model_copy(update={"train": Train(**shared, start=start), "augmentation": varied})
+
+
+def joined(first: FixedChunks, second: FixedChunks) -> FixedChunks:
+    """The chunks of both, with their own boxes and weights."""
+    parts = [(item, np.arange(len(item))) for item in (first, second)]
+    return FixedChunks(
+        np.concatenate([item.places(0, every) for item, every in parts]),
+        [own for item, every in parts for own in item.boxes(every)],
+        torch.cat([item.weights(every) for item, every in parts]),
+    )
+
+
+def _epochs_of_as_many_steps(stage: DetectorStage, pseudo: FixedChunks, expert: FixedChunks) -> int:
+    """Passes over the experts' chunks that take as many steps as the stage takes on the pseudo-labelled ones."""
+    per_epoch = [len(item) // min(stage.batch, len(item)) for item in (pseudo, expert)]
+    return max(1, round(stage.epochs * per_epoch[0] / per_epoch[1]))
+
+
+def _keep(model: str, run: Run) -> None:
+    """The model that stood, as the run's own; its description last, as everywhere."""
+    if run.is_finished:
+        return
+    partial = run.folder / "model.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(model, partial)
+    partial.replace(run.model)

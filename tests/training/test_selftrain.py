@@ -1,0 +1,210 @@
+"""Self-training: rounds that go on after a stop, stand or are taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from mast.cli import app
+from mast.config import Guard, Selftrain, Study, load_study
+from mast.datasets.loading import FixedChunks
+from mast.errors import TrainingError
+from mast.models.encoder import SIZES, EncoderShape
+from mast.training import selftrain
+from mast.training.finetune import train_study
+from mast.training.rounds import Judged, why_rejected
+from mast.training.run import Run
+from mast.training.selftrain import CURRICULA, joined, selftrain_study, stage_study
+from mast.training.starting import WIDTHS
+from tests.training.test_finetune import QUICK
+
+STAGE = ("epochs=1", "warmup_epochs=0", "batch=8", "lr=1e-3", "precision=fp32", "checkpoint_minutes=0")
+SETS = (
+    *QUICK,
+    *(f"selftrain.{stage}.{item}" for stage in ("pseudo", "expert") for item in STAGE),
+    "selftrain.rounds=1",
+    "selftrain.min_score=0.001",
+    "detection.min_score=0.001",
+    "selftrain.guard.max_f1_loss=1",
+    "selftrain.guard.max_rate_ratio=1e9",
+)
+KEEP_ALL = Guard(max_f1_loss=0.1, max_rate_ratio=2, min_rate_per_hour=10)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "tiny", EncoderShape(width=32, heads=2, depth=3))
+        patch.setitem(WIDTHS, "tiny", {"channels": 64, "head_width": 32})
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def teacher(study_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    run = Run(tmp_path_factory.mktemp("teacher"))
+    assert train_study(load_study(study_file, SETS), run, "cpu") == "finished"
+    return str(run.model)
+
+
+def study_with(study_file: Path, *changes: str) -> Study:
+    return load_study(study_file, [*SETS, *changes])
+
+
+def judged(f1: float, **rates: float) -> Judged:
+    return Judged({"f1": f1, "threshold": 0.3}, rates)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (judged(0.5, A=100), judged(0.45, A=150), None),
+        (judged(0.5, A=100), judged(0.35, A=100), "F1"),
+        (judged(0.5, A=100, B=20), judged(0.6, A=100, B=50), "B"),
+        (judged(0.5, A=1), judged(0.6, A=9), None),  # ten an hour are always allowed
+        (judged(0.5), judged(0.5, C=11), "C"),
+    ],
+)
+def test_a_round_is_taken_back_if_it_is_worse_or_draws_boxes_everywhere(before, after, reason) -> None:
+    told = why_rejected(before, after, KEEP_ALL)
+    assert told is None if reason is None else reason in told
+
+
+def test_two_sets_of_chunks_keep_their_boxes_and_weights_when_joined() -> None:
+    one = FixedChunks(np.array([[0, 0]]), [torch.ones(2, 4)], torch.tensor([0.3]))
+    other = FixedChunks(np.array([[1, 0], [2, 0]]), [torch.zeros(0, 4), torch.ones(1, 4)])
+    both = joined(one, other)
+    every = np.arange(3)
+    assert [len(own) for own in both.boxes(every)] == [2, 0, 1]
+    assert both.weights(every).tolist() == pytest.approx([0.3, 1, 1])
+    assert both.places(0, every).tolist() == [[0, 0], [1, 0], [2, 0]]
+
+
+def test_a_stage_has_the_papers_settings_and_its_own_start() -> None:
+    study = load_study(None, ["preset=paper"])
+    one, two = (
+        stage_study(study, stage, "teacher") for stage in (study.selftrain.pseudo, study.selftrain.expert)
+    )
+    assert (one.train.lr, one.train.epochs, one.augmentation.probability) == (1e-4, 80, 0.9)
+    assert (two.train.lr, two.train.epochs, two.augmentation.probability) == (5e-5, 40, 0.8)
+    assert (one.train.unfreezing.blocks, two.train.unfreezing.blocks) == (3, 6)
+    assert one.train.start == two.train.start == "teacher"
+    assert load_study(None).selftrain == study.selftrain  # the paper's values are the defaults
+
+
+def test_a_round_labels_learns_and_leaves_its_model_its_numbers_and_a_page(
+    study_file: Path, teacher: str, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+    taught = selftrain_study(
+        study_with(study_file), Run(tmp_path), teacher, "cpu", lambda what, done, total: seen.append(what)
+    )
+    assert taught.end == "finished"
+    (only,) = taught.rounds
+    assert only.rejected is None and only.pseudo["boxes"] > 0
+    assert only.after.rate_per_hour.keys() == only.before.rate_per_hour.keys()
+    assert (tmp_path / "model" / "model.json").read_bytes() == (
+        tmp_path / "round_1" / "expert" / "model" / "model.json"
+    ).read_bytes()
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "Round 1" in page and "data:image/png" in page
+    assert (tmp_path / "round_1" / "pseudo.png").exists()
+    assert any("teacher listens" in what for what in seen)
+    again = selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")
+    assert again.rounds == taught.rounds
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_model(
+    study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_with(study_file)
+    whole, broken = Run(tmp_path / "whole"), Run(tmp_path / "broken")
+    selftrain_study(study, whole, teacher, "cpu")
+    real = selftrain.train_study
+    with monkeypatch.context() as patch:
+        stages = iter([real, lambda *arguments: "stopped"])
+
+        def one_stage_then_a_stop(*arguments: object) -> str:
+            return next(stages)(*arguments)
+
+        patch.setattr(selftrain, "train_study", one_stage_then_a_stop)
+        taught = selftrain_study(study, broken, teacher, "cpu")
+    assert taught.end == "stopped" and taught.rounds == ()
+    assert not broken.is_finished
+    assert selftrain_study(study, broken, teacher, "cpu").end == "finished"
+    assert (broken.model / "weights.safetensors").read_bytes() == (
+        whole.model / "weights.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("curriculum", ["pseudo", "union", "control"])
+def test_other_curricula_learn_in_their_own_stages(
+    study_file: Path, teacher: str, tmp_path: Path, curriculum: str
+) -> None:
+    study = study_with(study_file, f"selftrain.curriculum={curriculum}")
+    assert selftrain_study(study, Run(tmp_path), teacher, "cpu").end == "finished"
+    stages = {path.name for path in (tmp_path / "round_1").iterdir() if path.is_dir()}
+    assert stages == set(CURRICULA[curriculum])
+
+
+def test_a_round_that_is_taken_back_leaves_the_teacher_as_the_model(
+    study_file: Path, teacher: str, tmp_path: Path
+) -> None:
+    changes = (
+        "selftrain.rounds=2",
+        "selftrain.guard.max_rate_ratio=1.0000001",
+        "selftrain.guard.min_rate_per_hour=0",
+        "selftrain.pseudo.lr=1",
+    )
+    taught = selftrain_study(study_with(study_file, *changes), Run(tmp_path), teacher, "cpu")
+    last = taught.rounds[-1]
+    assert last.rejected and "taken back" in last.told()
+    assert len(taught.rounds) == 1
+    assert (tmp_path / "model" / "weights.safetensors").read_bytes() == (
+        Path(teacher) / "weights.safetensors"
+    ).read_bytes()
+    assert "Taken back" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_a_teacher_that_finds_nothing_is_refused(study_file: Path, teacher: str, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="better teacher"):
+        selftrain_study(study_with(study_file, "selftrain.min_score=1"), Run(tmp_path), teacher, "cpu")
+
+
+def test_without_unlabelled_sound_there_is_nothing_to_teach_with(
+    study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = selftrain.pool_of(
+        study_with(study_file), selftrain.AudioStore(str(Path(load_study(study_file).work) / "audio.lance"))
+    )
+    assert len(empty.places) > 0
+    monkeypatch.setattr("mast.training.pseudo_labels.UNLABELLED", "nowhere")
+    with pytest.raises(TrainingError, match="no unlabelled sound"):
+        selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")
+
+
+def test_the_verb_asks_for_a_teacher_and_tells_what_each_round_did(
+    study_file: Path, teacher: str, tmp_path: Path
+) -> None:
+    sets = [word for item in SETS for word in ("--set", item)]
+    lost = CliRunner().invoke(app, ["selftrain", str(study_file), "--out", str(tmp_path), *sets])
+    assert lost.exit_code == 1 and "mast train" in str(lost.exception)
+    with_teacher = [*sets, "--set", f"selftrain.start={teacher}"]
+    done = CliRunner().invoke(app, ["selftrain", str(study_file), "--out", str(tmp_path), *with_teacher])
+    assert done.exit_code == 0, done.output
+    assert "Round 1:" in done.output and "Finished. Model:" in done.output
+    kept = json.loads((tmp_path / "selftrain" / "main" / "round_1" / "round.json").read_text())
+    assert kept["number"] == 1
+
+
+def test_settings_of_the_experts_stage_are_its_own_also_when_one_is_given() -> None:
+    changed = Selftrain.model_validate({"expert": {"epochs": 3, "unfreezing": {"blocks": 2}}})
+    assert (changed.expert.epochs, changed.expert.lr, changed.expert.unfreezing.first_epoch) == (3, 5e-5, 3)
