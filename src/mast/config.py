@@ -138,6 +138,12 @@ class Augmentation(Settings):
         default=-10.0, description="Softest background, against the example's mean level"
     )
     max_mix_db: float = Field(default=0.0, description="Loudest background, against the example's mean level")
+    mix_probability: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of examples that get a background in any case, beside what is drawn for them",
+    )
     mixup: bool = Field(default=False, description="Add another example of the batch, with its boxes")
     max_cut_frames: int = Field(
         default=0, ge=0, description="CutMix: longest time span taken from another example of the batch"
@@ -483,6 +489,10 @@ class Selftrain(Settings):
         default="two-stage",
         description="Teacher's boxes, then the experts'; one of these alone; both mixed in one stage; or, to compare "
         "with, the experts' boxes alone for as many steps",
+    )
+    quiet_backgrounds: bool = Field(
+        default=False,
+        description="Mix in unlabelled sound in which the teacher hears nothing, instead of the experts' quiet chunks",
     )
     pseudo: PseudoStage = Field(default=PseudoStage(), description="Stage 1, on the teacher's boxes")
     expert: ExpertStage = Field(default=ExpertStage(), description="Stage 2, on the experts' boxes")

@@ -154,9 +154,10 @@ def test_the_noise_bank_is_made_of_quiet_training_chunks(study, store):
     train = detection_examples(study, store, "train")
     quiet = int((train.table["boxes"].to_numpy() == 0).sum())
     assert 0 < len(noise_places(study, store)) >= quiet
-    bank = noise_bank(study, store, chunks=3, seed=0)
+    places = noise_places(study, store)
+    bank = noise_bank(study, store, places, chunks=3, seed=0)
     assert bank.shape == (3, 128, 254)
-    assert torch.equal(bank, noise_bank(study, store, chunks=3, seed=0))
+    assert torch.equal(bank, noise_bank(study, store, places, chunks=3, seed=0))
     assert torch.isfinite(bank).all()
 
 

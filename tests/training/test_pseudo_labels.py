@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mast.config import Selftrain
 from mast.errors import TrainingError
-from mast.evaluation.metrics import METRICS
 from mast.models.decoding import Detections
 from mast.training.pseudo_labels import (
     Pool,
     learned_from,
+    quiet_places,
     rate_by_site,
     read_labels,
     score_to_learn_from,
@@ -62,6 +62,11 @@ def test_a_chunk_counts_as_much_as_its_boxes_score_on_average_and_chunks_without
 def test_slivers_are_not_learned_from() -> None:
     slivers = found((0, 0, 3.9, 50, 0.9), (0, 0, 50, 0.9, 0.9))
     assert len(learned_from([slivers], pool("A"), 0.1, Q)) == 0
+
+
+def test_quiet_chunks_are_those_in_which_the_teacher_heard_nothing_at_all() -> None:
+    labels = [found((0, 0, 9, 9, 0.05)), NONE, NONE]
+    assert quiet_places(labels, pool("A", "A", "B")).tolist() == [[1, 0], [2, 0]]
 
 
 def test_boxes_an_hour_are_told_by_site() -> None:
@@ -113,4 +118,3 @@ def test_labels_come_back_as_they_were_kept_and_are_counted_once(tmp_path_factor
         and np.float32(box[3]) - np.float32(box[1]) >= 1
     ]
     assert told["boxes"] == len(kept)
-    assert METRICS  # the names that reports use

@@ -149,7 +149,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_model(
 def test_other_curricula_learn_in_their_own_stages(
     study_file: Path, teacher: str, tmp_path: Path, curriculum: str
 ) -> None:
-    study = study_with(study_file, f"selftrain.curriculum={curriculum}")
+    changes = (f"selftrain.curriculum={curriculum}", "selftrain.quiet_backgrounds=true")
+    study = study_with(study_file, *changes, "augmentation.mix_probability=1")
     assert selftrain_study(study, Run(tmp_path), teacher, "cpu").end == "finished"
     stages = {path.name for path in (tmp_path / "round_1").iterdir() if path.is_dir()}
     assert stages == set(CURRICULA[curriculum])

@@ -69,9 +69,9 @@ def noise_places(study: Study, store: AudioStore) -> Places:
     return chosen
 
 
-def noise_bank(study: Study, store: AudioStore, chunks: int, seed: int) -> Tensor:
-    """Log-mel of up to so many noise chunks, for `augmentation.augment` to mix in. → (K, F, T)"""
-    places, samples = noise_places(study, store), store.layout.step_samples
+def noise_bank(study: Study, store: AudioStore, places: Places, chunks: int, seed: int) -> Tensor:
+    """Log-mel of up to so many chunks of noise, for `augmentation.augment` to mix in. → (K, F, T)"""
+    samples = store.layout.step_samples
     whole = places[store.filled(places, samples) == samples]
     chosen = whole[np.sort(randomness(seed).permutation(len(whole))[:chunks])]
     filled = torch.from_numpy(store.filled(chosen, samples))

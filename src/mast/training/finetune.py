@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,8 +15,8 @@ from torch import Generator, Tensor, nn
 
 from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
-from mast.datasets.examples import detection_examples, noise_bank
-from mast.datasets.loading import Batch, FixedChunks
+from mast.datasets.examples import detection_examples, noise_bank, noise_places
+from mast.datasets.loading import Batch, FixedChunks, Places
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
@@ -64,6 +64,17 @@ VALIDATION_STEP = -1
 """What is random in validation is the same in every epoch and unlike any step of training."""
 
 Losses = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default."""
+
+    examples: FixedChunks | None = None
+    backgrounds: Places | None = None
+
+
+EXPERTS = Lesson()
 
 
 class Finetuning(nn.Module):
@@ -121,9 +132,9 @@ class FinetuneRecipe:
         study: Study,
         store: AudioStore,
         ranks: tuple[int, int] = (0, 1),
-        examples: FixedChunks | None = None,
+        lesson: Lesson = EXPERTS,
     ) -> None:
-        """`ranks`: this process's rank, and how many there are. `examples`: by default the experts' training chunks."""
+        """`ranks`: this process's rank, and how many there are."""
         self.study, self.store, self.settings = study, store, study.train
         self.ranks = ranks[1]
         self.description, detector = starting_detector(study, store)
@@ -131,9 +142,10 @@ class FinetuneRecipe:
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
-        self.sound = Sound(store, examples or detection_examples(study, store, "train").chunks)
+        self.sound = Sound(store, lesson.examples or detection_examples(study, store, "train").chunks)
         self.held = detection_examples(study, store, "val").chunks
-        self.bank = noise_bank(study, store, NOISE_CHUNKS, self.settings.seed)
+        quiet = noise_places(study, store) if lesson.backgrounds is None else lesson.backgrounds
+        self.bank = noise_bank(study, store, quiet, NOISE_CHUNKS, self.settings.seed)
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
 
     def groups(self) -> Sequence[Group]:
@@ -287,14 +299,14 @@ def train_study(
     run: Run,
     device: str = "auto",
     on_progress: OnProgress = lambda progress: None,
-    examples: FixedChunks | None = None,
+    lesson: Lesson = EXPERTS,
 ) -> End:
-    """Train a detector, or go on with it; on the experts' training chunks, or on `examples`."""
+    """Train a detector, or go on with it."""
     store = AudioStore(existing(study, STORE))
     run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
     if run.is_finished:
         return "finished"
     is_pretrained = study.train.start is not None
     fabric = start_fabric(study.train.precision, run, device, partly_frozen=is_pretrained)
-    recipe = FinetuneRecipe(study, store, (fabric.global_rank, fabric.world_size), examples)
+    recipe = FinetuneRecipe(study, store, (fabric.global_rank, fabric.world_size), lesson)
     return train(recipe, recipe.sound, study.train, run, fabric, on_progress)

@@ -20,7 +20,7 @@ import torch
 
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
 from mast.datasets.examples import TRAIN, detection_examples
-from mast.datasets.loading import FixedChunks
+from mast.datasets.loading import FixedChunks, Places
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
@@ -31,13 +31,14 @@ from mast.models.loading import load_detector
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.finetune import SETTINGS, train_study
+from mast.training.finetune import SETTINGS, Lesson, train_study
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
     Pool,
     label_pool,
     learned_from,
     pool_of,
+    quiet_places,
     rate_by_site,
     read_labels,
     score_to_learn_from,
@@ -141,8 +142,9 @@ class _Lesson:
             )
         self._draw(pseudo)
         start = teacher
+        quiet = quiet_places(found, self.pool) if self.study.selftrain.quiet_backgrounds else None
         for name in self.stages:
-            end = self._learn(name, start, pseudo)
+            end = self._learn(name, start, pseudo, quiet)
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
@@ -175,7 +177,7 @@ class _Lesson:
             write_labels(found, str(location))
         return read_labels(str(location))
 
-    def _learn(self, name: str, start: str, pseudo: FixedChunks) -> End:
+    def _learn(self, name: str, start: str, pseudo: FixedChunks, quiet: Places | None) -> End:
         """One stage of the round."""
         settings = self.study.selftrain
         expert = detection_examples(self.study, self.store, TRAIN).chunks
@@ -191,7 +193,11 @@ class _Lesson:
             self.on_stage(told, progress.step, progress.steps)
 
         return train_study(
-            stage_study(self.study, stage, start), Run(self.folder / name), self.device, on_progress, examples
+            stage_study(self.study, stage, start),
+            Run(self.folder / name),
+            self.device,
+            on_progress,
+            Lesson(examples, quiet),
         )
 
     def _draw(self, pseudo: FixedChunks) -> None:
