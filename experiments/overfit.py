@@ -10,7 +10,6 @@ loaded and asked for their boxes.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 
@@ -46,14 +45,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--work", type=Path, default=Path("overfit"), help="a new folder")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory(prefix="mast-overfit-") as temporary:
-        study_file = write_study(Path(temporary), options.data, options.steps, options.lr)
-        for verb in ("scan", "splits", "prepare"):
-            app([verb, str(study_file)], standalone_mode=False)
-        figures = overfit(study_file, options.chunks)
+    options.work.mkdir(parents=True)
+    study_file = write_study(options.work, options.data, options.steps, options.lr)
+    for verb in ("scan", "splits", "prepare"):
+        app([verb, str(study_file)], standalone_mode=False)
+    figures = overfit(study_file, options.chunks)
     write_result(options.out, {**figures, "steps": options.steps, "lr": options.lr}, ("torch",))
     print(options.out.read_text())
 

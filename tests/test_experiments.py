@@ -15,6 +15,15 @@ EXPERIMENTS = {
         [DATA, "--files", "2", "--epochs", "1", "--seeds", "1"],
         {"random", "logmel", "pretrained", "gain_over_random", "gain_over_logmel"},
     ),
+    "overfit": (
+        [DATA and f"{DATA}/birdeep-am1", "--chunks", "1", "--steps", "2"],
+        {"f1", "boxes", "chunks", "steps", "train_s"},
+    ),
+    "narrow_band": (["--minutes", "6", "--epochs", "1"], {"recall", "precision", "mean_iou"}),
+    "real_small": (
+        [DATA, "--studies", "bats", "--epochs", "1", "--pretrain-epochs", "1"],
+        {"studies", "epochs", "pretrain_epochs"},
+    ),
 }
 
 

@@ -79,7 +79,7 @@ def compare(folders: Sequence[str], resamples: int = RESAMPLES) -> Comparison:
     differences: dict[str, dict[str, list[Interval]]] = {name: {} for name in names}
     sets = {}
     for name in names:
-        rankings = [_ranking(model.folder, name) for model in models]
+        rankings = [ranking_of(model.folder, name) for model in models]
         sets[name] = len(rankings[0].truths)
         for metric in COMPARED:
             first, *others = held = [
@@ -155,7 +155,7 @@ def _model(name: str, folder: str, results: dict[str, Any]) -> Model:
     )
 
 
-def _ranking(folder: str, name: str) -> Ranking:
+def ranking_of(folder: str, name: str) -> Ranking:
     """The predictions of one test set, ranked, with its recordings as units."""
     recordings = _rows(folder, CHUNKS, name, [])["recording_id"].combine_chunks().unique()
     found = _rows(folder, PREDICTIONS, name, ["score", "overlap"])
