@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from mast.cli import app
 from mast.config import Study, load_study
 from mast.datasets.preparing import read_normalisation
+from mast.detection.evaluate import with_predictions
 from mast.evaluation.figures import set_results
 from mast.evaluation.matching import Boxes
 from mast.evaluation.results import Results, fingerprint_truths
 from mast.evaluation.trial import Trial, Truths
-from mast.evaluation.truths import grid_of, read_truths, with_predictions
+from mast.evaluation.truths import grid_of, read_truths
 from mast.models.checkpoint import Description, save_model
 from mast.models.decoding import Detections
 from mast.models.encoder import Encoder, EncoderShape
@@ -77,12 +78,16 @@ def made_truths(
     return Truths(**given | changed)
 
 
-def made_trial(truths: Truths, predictions) -> Trial:
-    """Predictions by chunk, which stand in their recordings as far on as their chunk starts."""
+def made_trial(truths: Truths, predictions, *, sounds=None) -> Trial:
+    """Predictions by chunk, which stand in their recordings as far on as their chunk starts.
+
+    Without `sounds`, of rows by recording, each prediction is a sound of its own.
+    """
     found = boxes(predictions, scored=True)
     events = found.bounds.copy()
     events[:, 0::2] += truths.chunk_start_s[found.group, None]
-    return Trial(truths, found, events)
+    alone = Boxes(truths.chunk_recording[found.group], events, found.score)
+    return Trial(truths, found, events, alone if sounds is None else boxes(sounds, scored=True))
 
 
 def oracle(truths: Truths, study: Study, score: float = 1.0) -> Trial:
@@ -100,7 +105,7 @@ def made_results(sets, threshold=0.5, resamples=20) -> Results:
         threshold=threshold,
         threshold_source="made up",
         settings={},
-        sets=[set_results(item, threshold, 0.5, resamples) for item in sets],
+        sets=[set_results(item, threshold, resamples) for item in sets],
         version="0",
         created_utc="2026-01-02T03:04:05+00:00",
     )

@@ -25,7 +25,7 @@ def truths(**changed):
 def evaluation(folder, found, threshold=0.5, **changed):
     """An evaluation of a model that finds the sounds of the first so many recordings."""
     trial = made_trial(truths(**changed), [(number, 1, 100, 3, 200, 0.9) for number in range(found)])
-    write_results(str(folder), made_results([trial], threshold), [trial], 0.5)
+    write_results(str(folder), made_results([trial], threshold), [trial])
     return str(folder)
 
 

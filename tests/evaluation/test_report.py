@@ -28,23 +28,23 @@ def two_sounds(**changed):
 
 
 def test_without_boxes_there_is_no_mistake():
-    assert worst_mistakes(made_trial(made_truths([], []), []), 0.5, 0.5) == ([], [])
+    assert worst_mistakes(made_trial(made_truths([], []), []), 0.5) == ([], [])
 
 
 def test_misses_come_by_signal_to_noise_and_false_alarms_by_score():
     trial = made_trial(
         two_sounds(), [(0, 8, 100, 9, 200, 0.6), (1, 5, 100, 6, 200, 0.9), (1, 8, 1, 9, 2, 0.2)]
     )
-    missed, alarms = worst_mistakes(trial, 0.5, 0.5)
+    missed, alarms = worst_mistakes(trial, 0.5)
     assert [item.label for item in missed] == ["loud", "faint", "unknown"]
     assert [item.snr_db for item in missed[:2]] == [9.0, 1.0]
     assert [(item.recording_id, item.score) for item in alarms] == [("card/1.wav", 0.9), ("card/0.wav", 0.6)]
-    assert [item.label for item in worst_mistakes(trial, 0.5, 0.5, count=1)[0]] == ["loud"]
+    assert [item.label for item in worst_mistakes(trial, 0.5, count=1)[0]] == ["loud"]
 
 
 def test_a_mistake_comes_with_the_boxes_around_it_of_its_own_recording_only():
     trial = made_trial(two_sounds(), [(0, 6.5, 100, 7.5, 200, 0.8), (0, 9, 100, 9.5, 200, 0.7)])
-    loud = worst_mistakes(trial, 0.5, 0.5)[0][0]
+    loud = worst_mistakes(trial, 0.5)[0][0]
     assert loud.bounds == (5, 100, 6, 200)
     assert loud.expert_boxes == ((5, 100, 6, 200),)
     assert loud.model_boxes == ((6.5, 100, 7.5, 200),)
@@ -54,22 +54,23 @@ def test_what_was_found_is_no_mistake():
     trial = made_trial(
         two_sounds(), [(0, 1, 100, 2, 200, 0.9), (0, 5, 100, 6, 200, 0.9), (1, 1, 100, 2, 200, 0.9)]
     )
-    assert worst_mistakes(trial, 0.5, 0.5) == ([], [])
+    assert worst_mistakes(trial, 0.5) == ([], [])
 
 
-def test_the_part_of_a_sound_that_a_chunks_edge_leaves_is_no_mistake_where_its_chunk_has_no_more_of_it():
+def test_whole_recordings_are_looked_at_and_not_the_boxes_of_chunks():
     truths = made_truths(
         [(0, 0.0), (0, 5.0)], [(0, 9, 100, 10, 200), (1, 4, 100, 8, 200)],
-        events=[(0, 9, 100, 13, 200)], box_event=[0, 0],
+        events=[(0, 9, 100, 13, 200)], box_event=[0, 0], labels=["frog"],
     )  # fmt: skip
-    part, whole = (0, 9, 100, 10, 200, 0.9), (1, 4, 100, 8, 200, 0.8)
-    assert worst_mistakes(made_trial(truths, [part, whole]), 0.5, 0.5) == ([], [])
-    assert worst_mistakes(made_trial(truths, [part]), 0.5, 0.5) == ([], [])
+    parts = [(0, 9, 100, 10, 200, 0.9), (1, 4, 100, 8, 200, 0.8)]
+    assert worst_mistakes(made_trial(truths, parts, sounds=[(0, 9, 100, 13, 200, 0.8)]), 0.5) == ([], [])
+    (missed,), (alarm,) = worst_mistakes(made_trial(truths, parts[:1]), 0.5)
+    assert (missed.label, alarm.bounds, alarm.score) == ("frog", (9, 100, 10, 200), 0.9)
 
 
 def test_a_perfect_detector_makes_no_mistake(shifted):
     study, _, truths = shifted
-    assert worst_mistakes(oracle(truths, study), 0.5, 0.5) == ([], [])
+    assert worst_mistakes(oracle(truths, study), 0.5) == ([], [])
 
 
 def test_sentences_say_what_the_numbers_say():
@@ -122,7 +123,7 @@ def shifted(shifted_study):
 def test_a_report_shows_missed_sounds_of_the_study_to_look_at_and_listen_to(shifted, tmp_path):
     study, store, truths = shifted
     nothing = oracle(truths, study, score=0.1)
-    write_report(str(tmp_path), made_results([nothing]), [nothing], store, 0.5)
+    write_report(str(tmp_path), made_results([nothing]), [nothing], store)
     page = (tmp_path / "report.html").read_text()
     shown = page.count('<figure class="tile">')
     assert (

@@ -1,11 +1,15 @@
-"""Boxes of chunks: a trained detector over places of the prepared store."""
+"""Boxes of chunks: a trained detector on its device, and over places of the prepared store."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from mast.boxes import area, clip
 from mast.config import Detection
 from mast.datasets.loading import Places
 from mast.models.decoding import Detections, find_boxes
@@ -22,6 +26,42 @@ OnProgress = Callable[[int, int], None]
 """`on_progress(done, total)`, in chunks."""
 
 
+class BoxFinder:
+    """A folded copy of a detector on a device, under autocast in the fastest arithmetic there."""
+
+    def __init__(self, loaded: Loaded[Detector], settings: Detection, device: str = "auto") -> None:
+        self.description, self.settings = loaded.description, settings
+        self.kind = accelerator(device)
+        self.batch = BATCH[self.kind]
+        self._network = fold(loaded.network).to(self.kind).to(memory_format=torch.channels_last)
+        self._frontend = loaded.frontend.to(self.kind)
+
+    @property
+    def frames(self) -> int:
+        """Frames of a chunk."""
+        return self._frontend.frames
+
+    def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
+        """Boxes of chunks of which the first `filled` (B,) samples are sound. (B, N) → B
+
+        They are in frames and bins, in float32 on the CPU, best first; none reaches beyond the sound.
+        """
+        dtype, settings = DTYPES[best_precision(self.kind)], self.settings
+        waves, counts = (torch.from_numpy(values).to(self.kind) for values in (sound, filled))
+        with torch.inference_mode(), torch.autocast(self.kind, dtype, enabled=dtype != torch.float32):
+            output = self._network(self._frontend(waves, counts))
+            found = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
+        ends = filled / self._frontend.logmel.shift_samples
+        return [_up_to(item, end) for item, end in zip(found, ends.tolist(), strict=True)]
+
+
+def _up_to(found: Detections, end_frames: float) -> Detections:
+    """The boxes on the CPU, cut to where the sound ends."""
+    boxes = clip(found.boxes.float().cpu(), (0, 0, end_frames, math.inf))
+    is_box = area(boxes) > 0
+    return Detections(boxes[is_box], found.scores.float().cpu()[is_box])
+
+
 def predict_chunks(
     loaded: Loaded[Detector],
     store: AudioStore,
@@ -30,21 +70,9 @@ def predict_chunks(
     device: str = "auto",
     on_progress: OnProgress = lambda done, total: None,
 ) -> Iterator[Detections]:
-    """Boxes of each chunk at some places of a store, in order; in frames and bins, in float32 on the CPU. (N, 2) → N
-
-    A folded copy of the detector runs under autocast in the fastest arithmetic of the device.
-    """
-    kind, samples = accelerator(device), store.layout.step_samples
-    dtype = DTYPES[best_precision(kind)]
-    network = fold(loaded.network).to(kind).to(memory_format=torch.channels_last)
-    frontend = loaded.frontend.to(kind)
-    for first in range(0, len(places), BATCH[kind]):
-        chosen = places[first : first + BATCH[kind]]
-        sound = torch.from_numpy(store.read(chosen, samples)).to(kind)  # (B, samples)
-        filled = torch.from_numpy(store.filled(chosen, samples)).to(kind)
-        with torch.inference_mode(), torch.autocast(kind, dtype, enabled=dtype != torch.float32):
-            output = network(frontend(sound, filled))
-            found = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
-        for item in found:
-            yield Detections(item.boxes.float().cpu(), item.scores.float().cpu())
+    """Boxes of each chunk at some places of a store, in order, as `BoxFinder` gives them. (N, 2) → N"""
+    finder, samples = BoxFinder(loaded, settings, device), store.layout.step_samples
+    for first in range(0, len(places), finder.batch):
+        chosen = places[first : first + finder.batch]
+        yield from finder(store.read(chosen, samples), store.filled(chosen, samples))  # (B, samples)
         on_progress(first + len(chosen), len(places))

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from mast import __version__
 from mast.config import Study
 from mast.datasets.split_table import SPLITS_TABLE, existing
 from mast.datasets.splits import SHARED
 from mast.detection.chunks import predict_chunks
+from mast.detection.stitching import stitch
 from mast.errors import ConfigError, ModelError
 from mast.evaluation.figures import set_results
 from mast.evaluation.intervals import RESAMPLES, Interval
+from mast.evaluation.matching import Boxes
 from mast.evaluation.metrics import best_threshold
 from mast.evaluation.report import write_report
 from mast.evaluation.results import REPORT, Results, fingerprint_truths, write_results
-from mast.evaluation.trial import Trial, match_chunks
-from mast.evaluation.truths import grid_of, read_truths, with_predictions
+from mast.evaluation.trial import Trial, Truths, match_chunks, rows_of_each
+from mast.evaluation.truths import grid_of, in_recordings, read_truths
 from mast.models.checkpoint import Description
+from mast.models.decoding import Detections
 from mast.models.detector import Detector
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded, load_detector
 from mast.recordings.store import AudioStore
+from mast.spectrogram import MelGrid
 from mast.storage import exists, join
 from mast.study.products import STORE, fingerprint_file
 
@@ -88,7 +94,6 @@ def evaluate_study(
             "splits.test a larger share or splits.block_s a lower value, and run mast splits again."
         )
     threshold, source = threshold_of(model_location, loaded, hear)
-    nms_iou = study.detection.nms_iou
     results = Results(
         model=_identified(model_location, loaded.description),
         made_from=_made_from(study),
@@ -96,13 +101,13 @@ def evaluate_study(
         threshold=threshold,
         threshold_source=source,
         settings=study.model_dump(mode="json", include={"detection", "splits", "chunking", "spectrogram"}),
-        sets=[set_results(item, threshold, nms_iou, resamples) for item in sets],
+        sets=[set_results(item, threshold, resamples) for item in sets],
         version=__version__,
         created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     folder = out or join(study.work, f"evaluations/{loaded.description.identity}")
-    write_report(folder, results, sets, store, nms_iou)
-    write_results(folder, results, sets, nms_iou)
+    write_report(folder, results, sets, store)
+    write_results(folder, results, sets)
     return Evaluated(results, folder)
 
 
@@ -119,6 +124,37 @@ def _hear(
     truths, places = read_truths(study, store, split, frontend)
     found = predict_chunks(loaded, store, places, study.detection, device, partial(on_progress, split))
     return with_predictions(truths, found, grid_of(study))
+
+
+def with_predictions(truths: Truths, detections: Iterable[Detections], grid: MelGrid) -> Trial:
+    """A test set with a model's boxes, chunk after chunk, and the sounds that they make of its recordings."""
+    heard = list(detections)
+    if len(heard) != len(truths.chunk_recording):
+        raise ValueError(f"{len(heard)} chunks of predictions for {len(truths.chunk_recording)} chunks")
+    found = Boxes(
+        np.repeat(np.arange(len(heard)), [len(item.scores) for item in heard]),
+        np.concatenate([np.zeros((0, 4)), *(item.boxes.double().numpy() for item in heard)]),
+        np.concatenate([np.zeros(0), *(item.scores.double().numpy() for item in heard)]),
+    )
+    events = in_recordings(found, grid, truths.chunk_start_s, truths.chunk_expansion)
+    return Trial(truths, found, events, _stitched(truths, heard, grid))
+
+
+def _stitched(truths: Truths, heard: Sequence[Detections], grid: MelGrid) -> Boxes:
+    """Sounds of whole recordings, put together as `mast.detect` does; in seconds and Hz of their recording, the group."""
+    starts_frames = truths.chunk_start_s * truths.chunk_expansion / grid.settings.shift_s
+    sounds = [
+        (truths.chunk_recording[chunks[0]], sound)
+        for chunks in rows_of_each(truths.chunk_recording)
+        for sound in stitch(((starts_frames[chunk], heard[chunk]) for chunk in chunks), grid.frames)
+    ]
+    bounds = [(sound.start_frames, sound.low_bins, sound.end_frames, sound.high_bins) for _, sound in sounds]
+    recording = np.array([number for number, _ in sounds], dtype=np.int64)
+    in_frames = Boxes(recording, np.array(bounds, dtype=np.float64).reshape(-1, 4))
+    expansion = np.ones(len(truths.recordings))
+    expansion[truths.chunk_recording] = truths.chunk_expansion
+    events = in_recordings(in_frames, grid, np.zeros(len(expansion)), expansion)
+    return Boxes(recording, events, np.array([sound.score for _, sound in sounds], dtype=np.float64))
 
 
 def _chosen(study: Study, splits: Sequence[str]) -> tuple[str, ...]:

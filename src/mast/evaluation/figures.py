@@ -87,10 +87,10 @@ class SetResults:
     strata: dict[str, list[Part]]
 
 
-def set_results(trial: Trial, threshold: float, nms_iou: float, resamples: int = RESAMPLES) -> SetResults:
+def set_results(trial: Trial, threshold: float, resamples: int = RESAMPLES) -> SetResults:
     """Numbers of one test set, with 95 % intervals over its recordings."""
     truths = trial.truths
-    matched = {way: matching(trial, nms_iou) for way, matching in WAYS.items()}
+    matched = {way: matching(trial) for way, matching in WAYS.items()}
     return SetResults(
         name=truths.name,
         recordings=len(truths.recordings),

@@ -52,13 +52,11 @@ def title_of(name: str) -> str:
     return TITLES.get(name, f"Under shift: {name}")
 
 
-def write_report(
-    folder: str, results: Results, sets: Sequence[Trial], store: AudioStore, nms_iou: float
-) -> None:
+def write_report(folder: str, results: Results, sets: Sequence[Trial], store: AudioStore) -> None:
     """Write the page beside the results, with the worst mistakes of each set to look at and listen to."""
     mistakes = []
     for trial in sets:
-        missed, alarms = worst_mistakes(trial, results.threshold, nms_iou)
+        missed, alarms = worst_mistakes(trial, results.threshold)
         mistakes.append(
             Mistakes([tile_of(item, store) for item in missed], [tile_of(item, store) for item in alarms])
         )

@@ -1,4 +1,4 @@
-"""An evaluation on disk: `results.json`, and tables of all chunks, truths and predictions for later comparison."""
+"""An evaluation on disk: `results.json`, and tables of all chunks, truths, predictions and events."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mast.evaluation.figures import SetResults
-from mast.evaluation.matching import Floats
-from mast.evaluation.trial import Trial, Truths, is_best, match_chunks
+from mast.evaluation.matching import Floats, Integers
+from mast.evaluation.trial import Matched, Trial, Truths, match_chunks, match_recordings
 from mast.storage import join, written_whole
 from mast.study.products import fingerprint
 
 RESULTS, REPORT = "results.json", "report.html"
 CHUNKS, TRUTHS, PREDICTIONS = "chunks.parquet", "truths.parquet", "predictions.parquet"
+EVENTS = "events.parquet"
 FORMAT = 1
 """Changes whenever an older MAST could misread what a newer one writes."""
 
@@ -79,12 +80,13 @@ def fingerprint_truths(sets: Sequence[Truths]) -> str:
     )
 
 
-def write_results(folder: str, results: Results, sets: Sequence[Trial], nms_iou: float) -> None:
+def write_results(folder: str, results: Results, sets: Sequence[Trial]) -> None:
     """Write the tables, then `results.json`: its existence means that the evaluation is whole."""
     tables = {
         CHUNKS: [_chunks(item.truths) for item in sets],
         TRUTHS: [_truths(item, results.threshold) for item in sets],
-        PREDICTIONS: [_predictions(item, nms_iou) for item in sets],
+        PREDICTIONS: [_predictions(item) for item in sets],
+        EVENTS: [_events(item) for item in sets],
     }
     for name, parts in tables.items():
         with written_whole(join(folder, name)) as file:
@@ -111,7 +113,7 @@ def _truths(trial: Trial, threshold: float) -> pa.Table:
     """Every part of an expert's box in a chunk, with the whole box it belongs to."""
     truths = trial.truths
     found = match_chunks(trial.above(threshold)).matches.is_found(len(truths.boxes))
-    columns = _boxes(truths, truths.boxes.group, truths.events.bounds[truths.box_event])
+    columns = _boxes_in_chunks(truths, truths.boxes.group, truths.events.bounds[truths.box_event])
     labels = np.array(truths.event_labels, dtype=object)[truths.box_event]
     snr_db = truths.event_snr_db[truths.box_event]
     return pa.table(
@@ -124,30 +126,36 @@ def _truths(trial: Trial, threshold: float) -> pa.Table:
     )
 
 
-def _predictions(trial: Trial, nms_iou: float) -> pa.Table:
-    """Every prediction of every score: the overlap with the truth it found, and whether it outlives its duplicates."""
-    matches = match_chunks(trial).matches
-    columns = _boxes(trial.truths, trial.found.group, trial.found_events)
-    return pa.table(
-        columns
-        | {
-            "score": trial.found.score,
-            "matched": matches.is_hit,
-            "overlap": matches.overlap,
-            "kept": is_best(trial, nms_iou),
-        }
-    )
+def _predictions(trial: Trial) -> pa.Table:
+    """Every prediction of every score in every chunk, and the overlap with the truth it found there."""
+    columns = _boxes_in_chunks(trial.truths, trial.found.group, trial.found_events)
+    return pa.table(columns | _found(match_chunks(trial)))
 
 
-def _boxes(truths: Truths, chunk: np.ndarray[Any, Any], events: Floats) -> dict[str, Any]:
-    """Columns that say where boxes are: the test set, the recording, the chunk, and bounds in seconds and Hz."""
+def _events(trial: Trial) -> pa.Table:
+    """The model's sounds of every score in whole recordings, and the overlap with the expert's sound each found."""
+    sounds = trial.stitched
+    return pa.table(_boxes(trial.truths, sounds.group, sounds.bounds) | _found(match_recordings(trial)))
+
+
+def _found(matched: Matched) -> dict[str, Any]:
+    """Columns that say what became of predictions."""
+    matches = matched.matches
+    return {"score": matched.found.score, "matched": matches.is_hit, "overlap": matches.overlap}
+
+
+def _boxes_in_chunks(truths: Truths, chunk: Integers, events: Floats) -> dict[str, Any]:
+    """Columns that say where boxes are, and in which chunk."""
+    columns = _boxes(truths, truths.chunk_recording[chunk], events)
+    return columns | {"chunk_start_s": truths.chunk_start_s[chunk]}
+
+
+def _boxes(truths: Truths, recording: Integers, events: Floats) -> dict[str, Any]:
+    """Columns that say where boxes are: the test set, the recording, and bounds in seconds and Hz."""
     start_s, low_hz, end_s, high_hz = events.T
     return {
-        "set": pa.array([truths.name] * len(chunk), pa.string()),
-        "recording_id": pa.array(truths.recordings, pa.string()).take(
-            pa.array(truths.chunk_recording[chunk])
-        ),
-        "chunk_start_s": truths.chunk_start_s[chunk],
+        "set": pa.array([truths.name] * len(recording), pa.string()),
+        "recording_id": pa.array(truths.recordings, pa.string()).take(pa.array(recording)),
         "start_s": start_s,
         "end_s": end_s,
         "low_hz": low_hz,

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import torch
-from torchvision.ops import nms
 
 from mast.evaluation.matching import Boxes, Floats, Integers, Mask, Matches, OverlapKind, match
 from mast.evaluation.metrics import Ranking
@@ -43,17 +41,24 @@ class Truths:
 class Trial:
     """A test set with what a model found: `found` (N) are in frames and bins of their chunk, the group.
 
-    `found_events` (N, 4) are the same boxes in seconds and Hz of their recordings.
+    `found_events` (N, 4) are the same boxes in seconds and Hz of their recordings. `stitched` (S) are the sounds of
+    whole recordings that they were put together to, in seconds and Hz of their recording, the group.
     """
 
     truths: Truths
     found: Boxes
     found_events: Floats
+    stitched: Boxes
 
     def above(self, min_score: float) -> Trial:
         """The predictions of at least this score."""
-        kept = _scores(self.found) >= min_score
-        return replace(self, found=chosen(self.found, kept), found_events=self.found_events[kept])
+        kept, kept_sounds = (_scores(boxes) >= min_score for boxes in (self.found, self.stitched))
+        return replace(
+            self,
+            found=_chosen(self.found, kept),
+            found_events=self.found_events[kept],
+            stitched=_chosen(self.stitched, kept_sounds),
+        )
 
     @property
     def found_recording(self) -> Integers:
@@ -97,43 +102,24 @@ def match_chunks(trial: Trial, overlap: OverlapKind = "iou") -> Matched:
     )
 
 
-def match_recordings(trial: Trial, max_iou: float) -> Matched:
-    """Match whole recordings: predictions of overlapping chunks are merged, and every sound is asked for once."""
-    merged = chosen(in_recordings(trial), is_best(trial, max_iou))
-    events = trial.truths.events
-    recordings = len(trial.truths.recordings)
-    return Matched(merged, events, match(merged, events), merged.group, events.group, recordings)
+def match_recordings(trial: Trial) -> Matched:
+    """Match whole recordings, as `mast.detect` tells them: every sound is asked for once."""
+    found, events = trial.stitched, trial.truths.events
+    return Matched(
+        found, events, match(found, events), found.group, events.group, len(trial.truths.recordings)
+    )
 
 
-def in_recordings(trial: Trial) -> Boxes:
-    """All predictions in seconds and Hz of their recordings."""
-    return Boxes(trial.found_recording, trial.found_events, trial.found.score)
-
-
-def is_best(trial: Trial, max_iou: float) -> Mask:
-    """Which predictions stay when duplicates, of whatever chunks of a recording, give way to better ones. (N,)
-
-    The paper does not say how overlapping chunks are merged: we suppress over the whole recording.
-    """
-    boxes = in_recordings(trial)
-    kept = np.zeros(len(boxes), dtype=bool)
-    for rows in rows_of_each(boxes.group):
-        bounds, scores = torch.from_numpy(boxes.bounds[rows]), torch.from_numpy(_scores(boxes)[rows])
-        kept[rows[nms(bounds, scores, max_iou).numpy()]] = True
-    return kept
-
-
-WAYS: dict[str, Callable[[Trial, float], Matched]] = {
-    "iou": lambda trial, max_iou: match_chunks(trial, "iou"),
-    "iomin": lambda trial, max_iou: match_chunks(trial, "iomin"),
-    "time": lambda trial, max_iou: match_chunks(trial, "time"),
+WAYS: dict[str, Callable[[Trial], Matched]] = {
+    "iou": lambda trial: match_chunks(trial, "iou"),
+    "iomin": lambda trial: match_chunks(trial, "iomin"),
+    "time": lambda trial: match_chunks(trial, "time"),
     "recordings": match_recordings,
 }
-"""Ways to say that a prediction found a truth; the first is the paper's. The number is the IoU of duplicates."""
+"""Ways to say that a prediction found a truth; the first is the paper's."""
 
 
-def chosen(boxes: Boxes, rows: Mask) -> Boxes:
-    """Some of the boxes."""
+def _chosen(boxes: Boxes, rows: Mask) -> Boxes:
     return Boxes(boxes.group[rows], boxes.bounds[rows], None if boxes.score is None else boxes.score[rows])
 
 

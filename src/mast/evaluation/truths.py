@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,7 @@ from mast.datasets.loading import Places
 from mast.datasets.split_table import boxes_by_recording
 from mast.evaluation.matching import Boxes, Floats, Integers, Mask
 from mast.evaluation.strata import signal_to_noise_db
-from mast.evaluation.trial import Trial, Truths, rows_of_each
-from mast.models.decoding import Detections
+from mast.evaluation.trial import Truths, rows_of_each
 from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
 from mast.spectrogram import MelGrid, frames_of
@@ -59,7 +57,7 @@ def read_truths(study: Study, store: AudioStore, split: str, frontend: FrontEnd)
     boxes, rows, left_out = _boxes(study, chunks)
     event, box_event = np.unique(rows, axis=0, return_inverse=True) if len(rows) else (rows, rows[:, 0])
     own_start_s = chunks.start_s / chunks.expansion
-    parts = _in_recordings(boxes, grid_of(study), own_start_s, chunks.expansion)
+    parts = in_recordings(boxes, grid_of(study), own_start_s, chunks.expansion)
     events = Boxes(event[:, 0], _united(parts, box_event, len(event)))
     snr_db = _signal_to_noise(boxes, store, places, frontend)
     truths = Truths(
@@ -80,22 +78,8 @@ def read_truths(study: Study, store: AudioStore, split: str, frontend: FrontEnd)
     return truths, places
 
 
-def with_predictions(truths: Truths, detections: Iterator[Detections], grid: MelGrid) -> Trial:
-    """A test set with a model's boxes, chunk after chunk; only the boxes are held."""
-    counts, bounds, scores = [], [np.zeros((0, 4))], [np.zeros(0)]
-    for item in detections:
-        counts.append(len(item.scores))
-        bounds.append(item.boxes.double().numpy())
-        scores.append(item.scores.double().numpy())
-    if len(counts) != len(truths.chunk_recording):
-        raise ValueError(f"{len(counts)} chunks of predictions for {len(truths.chunk_recording)} chunks")
-    group = np.repeat(np.arange(len(counts)), np.array(counts, dtype=np.int64))
-    found = Boxes(group, np.concatenate(bounds), np.concatenate(scores))
-    return Trial(truths, found, _in_recordings(found, grid, truths.chunk_start_s, truths.chunk_expansion))
-
-
-def _in_recordings(boxes: Boxes, grid: MelGrid, start_s: Floats, expansion: Floats) -> Floats:
-    """Boxes of chunks in seconds and Hz of their recordings, by the chunks' starts there. (N, 4)"""
+def in_recordings(boxes: Boxes, grid: MelGrid, start_s: Floats, expansion: Floats) -> Floats:
+    """Boxes of chunks in seconds and Hz of their recordings, by the chunks' starts there. → (N, 4)"""
     events: Floats = grid.to_events(torch.from_numpy(boxes.bounds)).numpy()
     factor = expansion[boxes.group, None]
     events[:, 0::2] = events[:, 0::2] / factor + start_s[boxes.group, None]

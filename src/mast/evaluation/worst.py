@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from mast.evaluation.matching import Floats, Integers
-from mast.evaluation.trial import Trial, is_best, match_chunks, match_recordings
+from mast.evaluation.trial import Trial, match_recordings
 from mast.pictures.html import picture_uri, sound_uri
 from mast.pictures.tiles import Bounds, draw_tile
 from mast.recordings.store import AudioStore, to_float
@@ -52,22 +52,14 @@ class Tile:
     sound: str
 
 
-def worst_mistakes(
-    trial: Trial, threshold: float, nms_iou: float, count: int = TILES
-) -> tuple[list[Mistake], list[Mistake]]:
-    """Misses, highest signal-to-noise first, and false alarms, highest score first, of whole recordings.
-
-    What is right in its own chunk is no mistake, though it be only the part of a sound that the chunk's edge leaves.
-    """
-    above = trial.above(threshold)
-    matched, in_chunks = match_recordings(above, nms_iou), match_chunks(above).matches
+def worst_mistakes(trial: Trial, threshold: float, count: int = TILES) -> tuple[list[Mistake], list[Mistake]]:
+    """Misses, highest signal-to-noise first, and false alarms, highest score first, of whole recordings."""
+    matched = match_recordings(trial.above(threshold))
     truths, found = trial.truths, matched.found
     score = np.zeros(0) if found.score is None else found.score
     is_missed = ~matched.matches.is_found(len(matched.truths))
-    is_missed[truths.box_event[in_chunks.is_found(len(truths.boxes))]] = False
-    is_alarm = ~matched.matches.is_hit & ~in_chunks.is_hit[is_best(above, nms_iou)]
     missed = _first(is_missed, np.nan_to_num(truths.event_snr_db, nan=-np.inf), count)
-    alarms = _first(is_alarm, score, count)
+    alarms = _first(~matched.matches.is_hit, score, count)
     expansion = np.ones(len(truths.recordings))
     expansion[truths.chunk_recording] = truths.chunk_expansion
 

@@ -1,0 +1,262 @@
+"""From a sound file to its events, through a real small network and through a detector that hears loud tones exactly."""
+
+import subprocess
+import sys
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import mast
+from mast.config import Chunking, Detection, Spectrogram
+from mast.detection import chunks
+from mast.detection.chunks import BoxFinder
+from mast.detection.recording import detect_recording
+from mast.errors import AudioError, ConfigError, ModelError
+from mast.models.checkpoint import Description, save_model
+from mast.models.decoding import Detections
+from mast.models.encoder import Encoder, EncoderShape
+from mast.models.frontend import FrontEnd
+from mast.models.loading import detector_of, load_detector
+from mast.normalisation import Normalisation
+from mast.spectrogram import MelGrid
+
+RATE_HZ = 16_000
+SHAPE = EncoderShape(width=16, heads=2, depth=1)
+DESCRIPTION = Description(
+    kind="detector",
+    architecture={
+        "encoder": asdict(SHAPE), "adapter": "upsampling", "levels": 3, "channels": 256, "head_width": 16,
+    },
+    spectrogram=Spectrogram(),
+    chunking=Chunking(chunk_s=1.28, hop_s=0.64),
+    normalisation=Normalisation("dataset", -6.0, 3.0),
+    licence="none",
+    source="a test",
+)  # fmt: skip
+TONES_HZ = (700.0, 2000.0, 5000.0)
+LOUD = -4.0
+"""Log-mel level between that of a tone and that of its skirts."""
+
+
+class Ears:
+    """A detector that boxes each loud tone as far as it lies in the chunk; the longer it is heard, the surer."""
+
+    def __init__(self, description=DESCRIPTION, batch=4):
+        self.description, self.settings, self.batch = description, Detection(), batch
+        self.frontend = FrontEnd(description.chunking, description.spectrogram, description.normalisation)
+        self.frames = self.frontend.frames
+        self.heard = 0
+        grid = MelGrid(description.spectrogram, self.frames)
+        self.bins = [round(float(grid.bins_at(torch.tensor(hz)))) for hz in TONES_HZ]
+
+    def __call__(self, sound, filled):
+        self.heard += len(sound)
+        levels = self.frontend.levels(torch.from_numpy(sound), torch.from_numpy(filled))  # (B, F, T)
+        padding = self.frames - self.frontend.logmel.frames_in(sound.shape[1])
+        levels[..., -padding:] = levels[..., [-padding - 1]]  # the last frames of every chunk are no sound
+        return [self.boxes(spec.numpy() > LOUD) for spec in levels]
+
+    def boxes(self, loud):
+        rows = []
+        for middle in self.bins:
+            steps = np.diff(np.concatenate([[0], loud[middle].astype(int), [0]]))
+            for start, end in zip(np.flatnonzero(steps == 1), np.flatnonzero(steps == -1), strict=True):
+                rows.append((start, middle - 2, end, middle + 2, min(1.0, (end - start) / 50)))
+        values = torch.tensor(rows, dtype=torch.float32).reshape(-1, 5)
+        return Detections(values[:, :4], values[:, 4])
+
+
+def tones(duration_s, calls, rate_hz=RATE_HZ):
+    """Silence with calls of (start_s, end_s, tone in TONES_HZ), soft at their ends."""
+    wave = np.zeros(round(duration_s * rate_hz))
+    for start_s, end_s, tone in calls:
+        times = np.arange(round(start_s * rate_hz), round(end_s * rate_hz)) / rate_hz
+        ramp = np.clip(np.minimum(times - start_s, end_s - times) / 0.01, 0, 1)
+        wave[round(start_s * rate_hz) :][: len(times)] += (
+            0.2 * ramp * np.sin(2 * np.pi * TONES_HZ[tone] * times)
+        )
+    return wave
+
+
+CALLS = [
+    (0.30, 0.55, 0), (1.10, 1.50, 1), (1.20, 1.35, 2), (2.00, 5.00, 0), (2.40, 2.70, 2), (3.30, 3.95, 1),
+    (4.40, 4.46, 2), (5.30, 6.60, 1), (5.50, 5.80, 0),
+]  # fmt: skip
+
+
+def written(folder, wave, name="a.wav", rate_hz=RATE_HZ):
+    path = folder / name
+    soundfile.write(path, (wave * 32767).astype(np.int16), rate_hz)
+    return str(path)
+
+
+def noise(seconds=6.0, seed=0):
+    """Something for a random network to find shapes in: noise that swells and ebbs."""
+    rng = np.random.default_rng(seed)
+    swell = np.interp(np.arange(round(seconds * RATE_HZ)), np.arange(0, 96_001, 3200), rng.random(31) ** 3)
+    return 0.2 * swell * rng.standard_normal(len(swell))
+
+
+def rows(events):
+    return np.array([(e.start_s, e.low_hz, e.end_s, e.high_hz, e.score) for e in events]).reshape(-1, 5)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A detector of random weights that is surer of some places than of others."""
+    torch.manual_seed(0)
+    network = detector_of(DESCRIPTION.architecture, Encoder(SHAPE, 128))
+    frontend = FrontEnd(DESCRIPTION.chunking, DESCRIPTION.spectrogram, DESCRIPTION.normalisation)
+    sound = torch.from_numpy(noise()[:81_920] * 32767).reshape(4, -1)
+    with torch.no_grad():
+        spec = frontend(sound, torch.full((4,), 20_480))
+        network.head.logit.weight.mul_(100)
+        for _ in range(20):  # norms learn the scale of their maps
+            logits = network(spec).logits
+        network.head.logit.bias.sub_(logits.mean() + 1)
+    folder = str(tmp_path_factory.mktemp("model"))
+    save_model(folder, replace(DESCRIPTION, thresholds={"score": 0.3, "nms_iou": 0.2}), network.state_dict())
+    return folder
+
+
+@pytest.fixture
+def in_float32(monkeypatch):
+    """Arithmetic in which the size of a batch does not show."""
+    monkeypatch.setattr(chunks, "best_precision", lambda kind: "fp32")
+
+
+def finder(model, **settings):
+    return BoxFinder(load_detector(model), Detection(**settings), "cpu")
+
+
+def test_a_recording_without_sound_has_no_events(tmp_path, model):
+    empty, blip = written(tmp_path, np.zeros(0)), written(tmp_path, np.full(100, 0.1), "blip.wav")
+    assert list(detect_recording(empty, finder(model))) == []
+    assert list(detect_recording(written(tmp_path, np.zeros(50_000), "b.wav"), Ears())) == []
+    ends_s = [event.end_s for event in detect_recording(blip, finder(model, min_score=0), min_score=0)]
+    assert ends_s and max(ends_s) <= 100 / RATE_HZ
+
+
+def test_calls_of_a_recording_shorter_than_a_chunk_are_found_where_they_are(tmp_path):
+    path = written(tmp_path, tones(0.9, [(0.2, 0.5, 1), (0.6, 0.8, 0)]))
+    first, second = detect_recording(path, Ears())
+    assert (first.start_s, first.end_s) == pytest.approx((0.2, 0.5), abs=0.03)
+    assert first.low_hz < TONES_HZ[1] < first.high_hz and second.low_hz < TONES_HZ[0] < second.high_hz
+    assert (first.recording_id, first.origin, first.label, first.score) == (
+        path,
+        "model",
+        None,
+        pytest.approx(0.56, abs=0.1),
+    )
+    assert next(detect_recording(path, Ears(), recording_id="card/a.wav")).recording_id == "card/a.wav"
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9, 0.5, 0.23])
+def test_every_call_is_found_once_wherever_the_edges_of_chunks_fall(tmp_path, share):
+    expected = sorted((start_s, end_s, TONES_HZ[tone]) for start_s, end_s, tone in CALLS)
+    for shift_s in (0.0, 0.137, 0.4, 0.911, 1.23):
+        calls = [(start_s + shift_s, end_s + shift_s, tone) for start_s, end_s, tone in CALLS]
+        path = written(tmp_path, tones(7.0 + shift_s, calls))
+        events = list(detect_recording(path, Ears(), min_score=0, hop_s=1.28 * share))
+        assert len(events) == len(CALLS)
+        for event, (start_s, end_s, tone_hz) in zip(events, expected, strict=True):
+            assert event.start_s - shift_s == pytest.approx(start_s, abs=0.03)
+            assert event.end_s - shift_s == pytest.approx(end_s, abs=0.03)
+            assert event.low_hz < tone_hz < event.high_hz
+
+
+def test_slowed_down_sound_is_told_in_the_recordings_own_time_and_pitch(tmp_path):
+    wave = tones(3.0, [(1.0, 1.5, 1)])
+    path = written(tmp_path, wave, rate_hz=10 * RATE_HZ)
+    (event,) = detect_recording(path, Ears(), time_expansion=10)
+    assert (event.start_s, event.end_s) == pytest.approx((0.1, 0.15), abs=0.003)
+    assert event.low_hz < 20_000 < event.high_hz
+
+
+def test_scores_are_asked_for_after_faint_parts_have_been_joined(tmp_path):
+    path = written(tmp_path, tones(4.0, [(1.08, 1.70, 1)]))  # of which the first chunk hears a third
+    (event,) = detect_recording(path, Ears(), min_score=0.8, hop_s=1.28)
+    assert (event.start_s, event.end_s) == pytest.approx((1.08, 1.70), abs=0.03)
+    assert list(detect_recording(path, Ears(), min_score=1.0, hop_s=1.28)) == []
+
+
+def test_the_models_own_threshold_counts_then_the_settings(tmp_path, model):
+    path = written(tmp_path, tones(1.0, [(0.1, 0.2, 0), (0.4, 0.8, 1)]))
+    scores = [event.score for event in detect_recording(path, Ears())]
+    assert len(scores) == 2 and min(scores) < 0.3
+    with_own = Ears(replace(DESCRIPTION, thresholds={"score": 0.3}))
+    assert len(list(detect_recording(path, with_own))) == 1
+    assert len(list(detect_recording(path, with_own, min_score=0.1))) == 2
+
+
+def test_events_come_while_the_recording_is_still_being_read(tmp_path):
+    path = written(tmp_path, tones(200.0, [(1.0, 1.5, 1)]))
+    ears = Ears()
+    next(detect_recording(path, ears))
+    assert ears.heard == ears.batch
+    assert len(list(detect_recording(path, ears))) == 1
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_the_size_of_a_batch_and_the_format_of_a_file_change_no_event(tmp_path, model):
+    path, copy = (written(tmp_path, noise(), name) for name in ("a.wav", "a.flac"))
+    ready = finder(model, max_boxes=20)
+    one, two, five = (rows(detect_recording(path, ready, min_score=0.1, batch=batch)) for batch in (1, 2, 5))
+    assert len(one) > 20 and one[:, 4].std() > 0.01
+    np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(five, one, rtol=1e-4, atol=1e-3)
+    again = rows(detect_recording(copy, ready, min_score=0.1, batch=5))
+    np.testing.assert_array_equal(again, five)
+
+
+def test_boxes_end_where_the_sound_does(model):
+    sound = np.zeros((2, 20_480), np.int16)
+    sound[:, :8000] = (noise() * 32767).astype(np.int16)[:8000]
+    short, whole = finder(model, min_score=0)(sound, np.array([8000, 20_480]))
+    assert len(short.boxes) and short.boxes[:, 2].max() <= 50 < whole.boxes[:, 2].max()
+    assert (short.boxes[:, 2] > short.boxes[:, 0]).all()
+    assert (short.scores[:-1] >= short.scores[1:]).all()
+
+
+def test_detect_gives_what_a_recording_has_above_the_models_threshold_in_order(tmp_path, model):
+    path = written(tmp_path, noise())
+    events = mast.detect(tmp_path / "a.wav", model, device="cpu")
+    assert events == list(detect_recording(path, finder(model, nms_iou=0.2)))
+    assert events and min(event.score for event in events) >= 0.3
+    assert [(e.start_s, e.low_hz) for e in events] == sorted((e.start_s, e.low_hz) for e in events)
+    assert all(0 <= event.start_s < event.end_s <= 6.0 for event in events)
+    fainter = mast.detect(path, model, min_score=0.01, device="cpu")
+    assert len(fainter) > len(events) and min(event.score for event in fainter) < 0.05
+
+
+def test_what_cannot_be_detected_is_refused_with_the_remedy(tmp_path, model):
+    path = written(tmp_path, tones(1.0, []))
+    for hop_s in (0.0, 1.3):
+        with pytest.raises(ConfigError, match=r"A hop of .*more than 0 and at most a chunk, 1\.28 s"):
+            next(detect_recording(path, Ears(), hop_s=hop_s))
+    with pytest.raises(ConfigError, match="A least score of 30: give a number from 0 to 1"):
+        mast.detect(path, model, min_score=30, device="cpu")
+    with pytest.raises(AudioError, match="there is no such file"):
+        mast.detect(tmp_path / "nowhere.wav", model, device="cpu")
+    with pytest.raises(ModelError, match="--device tpu"):
+        mast.detect(path, model, device="tpu")
+
+
+def test_the_package_is_there_at_once_and_torch_only_when_something_is_detected():
+    program = (
+        "import sys, mast; assert 'torch' not in sys.modules; print(mast.__version__, *dir(mast.detect)[:0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == mast.__version__
+    with pytest.raises(AttributeError, match="module 'mast' has no attribute 'detekt'"):
+        mast.detekt  # noqa: B018
+
+
+def test_a_loaded_detector_stays_as_it_was_when_a_finder_is_made_of_it(model):
+    loaded = load_detector(model)
+    before = {name: value.clone() for name, value in loaded.network.state_dict().items()}
+    assert BoxFinder(loaded, Detection(), "cpu").frames == 128
+    assert all(torch.equal(value, before[name]) for name, value in loaded.network.state_dict().items())
