@@ -1,6 +1,10 @@
 """Three small real studies, each with a detector from scratch and one from a pretrained encoder, whatever comes out.
 
-python -m experiments.real_small DATA --start knn_probe/seed_0/model
+    python -m experiments.real_small DATA --start knn_probe/seed_0/model
+
+The encoder is that of `experiments.knn_probe`, which has heard everything in DATA but the clips of that probe, also the
+test recordings of these studies, though none of their boxes. Without `--start` one is pretrained on each study's own
+minutes. What is there is not made again.
 """
 
 from __future__ import annotations
@@ -15,8 +19,12 @@ from benchmarks.results import write_result
 from typer.testing import CliRunner
 
 from mast.cli import app
-from mast.config import Study, load_study
+from mast.config import Optimisation, Study, Train, load_study
+from mast.datasets.examples import detection_examples, pretraining_examples
 from mast.detection.evaluate import evaluate_study
+from mast.recordings.store import AudioStore
+from mast.storage import join
+from mast.study.products import STORE
 from mast.training.finetune import train_study
 from mast.training.pretrain import pretrain_study
 from mast.training.run import Run
@@ -37,6 +45,13 @@ STUDIES: dict[str, dict[str, str]] = {
         "annotations.0.path": "original-tables/aoef-whombat/example_annotation_project.json",
     },
 }
+MODELS = {
+    "scratch": ("dataset", False),
+    "pretrained": ("dataset", True),
+    "scratch_band_median": ("band-median", False),
+}
+"""How spectrograms are scaled, and whether the encoder is pretrained."""
+
 FIGURES = ("precision", "recall", "f1", "ap_101_points", "mean_iou")
 
 
@@ -48,22 +63,26 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, default=Path("real_small"))
     parser.add_argument("--out", type=Path, default=Path("experiments/results/real_small.json"))
+    parser.add_argument("--start", help="a pretrained encoder for all studies")
     parser.add_argument("--size", default="tiny")
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--pretrain-epochs", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--pretrain-steps", type=int, default=250)
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--studies", nargs="*", default=list(STUDIES))
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     for name in options.studies:
         study = prepared(name, options)
-        encoder = Run(options.work / name / "pretrain")
-        pretrain_study(study, encoder)
         figures[name] = {}
-        for model, start in (("scratch", None), ("pretrained", str(encoder.model))):
-            figures[name][model] = measured(study, Run(options.work / name / model), start)
+        for model in options.models:
+            figures[name][model] = measured(study, options, Run(options.work / name / model), model)
             print(name, model, figures[name][model], flush=True)
-    settings = {name: getattr(options, name) for name in ("size", "epochs", "pretrain_epochs")}
-    write_result(options.out, {"studies": figures, **settings}, ("torch", "timm", "numpy"))
+    settings = {name: getattr(options, name) for name in ("size", "steps", "pretrain_steps", "batch")}
+    start = "experiments.knn_probe" if options.start else "the study's own sound"
+    write_result(
+        options.out, {"studies": figures, **settings, "pretrained_on": start}, ("torch", "timm", "numpy")
+    )
 
 
 def prepared(name: str, options: argparse.Namespace) -> Study:
@@ -76,9 +95,8 @@ def prepared(name: str, options: argparse.Namespace) -> Study:
         **paths,
         "preset": "laptop",
         "model.size": options.size,
-        "normalisation": "band-median",
-        "train.epochs": options.epochs,
-        "pretrain.epochs": options.pretrain_epochs,
+        "train.batch": options.batch,
+        "pretrain.batch": options.batch,
     }
     overrides = [f"{key}={value}" for key, value in values.items()]
     for verb in ("scan", "splits", "prepare"):
@@ -104,9 +122,17 @@ def reviewed_clips(data: Path, work: Path) -> Path:
     return table
 
 
-def measured(study: Study, run: Run, start: str | None) -> dict[str, Any]:
+def measured(study: Study, options: argparse.Namespace, run: Run, model: str) -> dict[str, Any]:
     """Train a detector and evaluate it on every test set, per chunk, with intervals over recordings."""
-    chosen = study.model_copy(update={"train": study.train.model_copy(update={"start": start})})
+    normalisation, is_pretrained = MODELS[model]
+    study = study.model_copy(update={"normalisation": normalisation})
+    start = None
+    if is_pretrained:
+        start = options.start or encoder_of(study, options, run.folder.parent / "pretrain")
+    store = AudioStore(join(study.work, STORE))
+    chunks = len(detection_examples(study, store, "train").chunks)
+    changed = {"start": start, **schedule(options.steps, chunks, study.train)}
+    chosen = study.model_copy(update={"train": study.train.model_copy(update=changed)})
     train_study(chosen, run)
     results = evaluate_study(chosen, str(run.model), str(run.folder / "evaluation")).results
     return {
@@ -124,6 +150,30 @@ def measured(study: Study, run: Run, start: str | None) -> dict[str, Any]:
         }
         for item in results.sets
     }
+
+
+def encoder_of(study: Study, options: argparse.Namespace, folder: Path) -> str:
+    """An encoder pretrained on the study's own sound."""
+    store = AudioStore(join(study.work, STORE))
+    chunks = len(pretraining_examples(study, store, study.pretrain.seed))
+    changed = study.pretrain.model_copy(update=schedule(options.pretrain_steps, chunks, study.pretrain))
+    pretrain_study(study.model_copy(update={"pretrain": changed}), Run(folder))
+    return str(Run(folder).model)
+
+
+def schedule(steps: int, chunks: int, settings: Optimisation) -> dict[str, Any]:
+    """As many epochs as make so many steps, a twentieth of them to warm up, the encoder opened in tenths."""
+    epochs = max(1, round(steps / max(1, chunks // min(settings.batch, max(1, chunks)))))
+    tenth = max(1, epochs // 10)
+    changed: dict[str, Any] = {
+        "epochs": epochs,
+        "warmup_epochs": epochs / 20,
+        "picture_epochs": max(1, epochs // 5),
+    }
+    if isinstance(settings, Train):
+        turns = {"first_epoch": tenth, "every_epochs": tenth}
+        changed["unfreezing"] = settings.unfreezing.model_copy(update=turns)
+    return changed
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ EXPERIMENTS = {
     ),
     "narrow_band": (["--minutes", "6", "--epochs", "1"], {"recall", "precision", "mean_iou"}),
     "real_small": (
-        [DATA, "--studies", "bats", "--epochs", "1", "--pretrain-epochs", "1"],
-        {"studies", "epochs", "pretrain_epochs"},
+        [DATA, "--studies", "bats", "--steps", "1", "--pretrain-steps", "1"],
+        {"studies", "steps", "pretrained_on"},
     ),
 }
 

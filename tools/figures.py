@@ -148,10 +148,9 @@ def real_small() -> str:
                 lines.append(f"| {study} | {split} | {counts} | {model} | {cells} |")
     lines += [
         "",
-        f"Per chunk, IoU 0.5, 95 % intervals over recordings; a {found['size']} model, {found['epochs']} epochs of "
-        f"training, {found['pretrain_epochs']} of pretraining on the study's own few minutes "
-        f"(`python -m experiments.real_small DATA --epochs {found['epochs']} "
-        f"--pretrain-epochs {found['pretrain_epochs']}`).",
+        f"Per chunk, IoU 0.5, 95 % intervals over recordings; a {found['size']} model, {found['steps']} steps of "
+        f"{found['batch']} chunks, the encoder pretrained on {found['pretrained_on']}; spectrograms scaled by the study's "
+        "mean and deviation, or by each chunk's band medians (`python -m experiments.real_small DATA --start …`).",
     ]
     return "\n".join(lines) + "\n"
 
