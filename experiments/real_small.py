@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--pretrain-steps", type=int, default=250)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--studies", nargs="*", default=list(STUDIES))
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     options = parser.parse_args()
@@ -95,6 +95,8 @@ def prepared(name: str, options: argparse.Namespace) -> Study:
         **paths,
         "preset": "laptop",
         "model.size": options.size,
+        "chunking.chunk_s": 5.12,
+        "chunking.hop_s": 2.56,
         "train.batch": options.batch,
         "pretrain.batch": options.batch,
     }
