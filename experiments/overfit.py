@@ -21,6 +21,7 @@ from benchmarks.results import write_result
 from mast.cli import app
 from mast.config import load_study
 from mast.datasets.loading import FixedChunks
+from mast.datasets.order import spread
 from mast.detection.chunks import predict_chunks
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
@@ -88,7 +89,7 @@ def overfit(study_file: Path, count: int) -> dict[str, float]:
     recipe = FinetuneRecipe(study, store)
     every = recipe.sound.examples
     has_boxes = np.flatnonzero([len(own) > 0 for own in every.boxes(np.arange(len(every)))])
-    chosen = has_boxes[np.linspace(0, len(has_boxes) - 1, count).astype(np.int64)]
+    chosen = has_boxes[spread(len(has_boxes), count)]
     few = FixedChunks(every.places(0, chosen), every.boxes(chosen))
     recipe.held = FixedChunks(np.zeros((0, 2), np.int64))
     start_s = time.perf_counter()

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mast.datasets.order import Order, randomness
+from mast.datasets.order import Order, randomness, spread
 
 ORDERS = st.builds(
     Order,
@@ -60,3 +60,11 @@ def test_every_epoch_and_every_seed_has_an_order_of_its_own():
 
 def test_randomness_follows_from_its_numbers_alone():
     assert randomness(1, 2).random() == randomness(1, 2).random() != randomness(2, 1).random()
+
+
+@given(st.integers(0, 500), st.integers(1, 50))
+def test_places_are_spread_over_all_without_one_twice(total, most):
+    chosen = spread(total, most)
+    assert len(chosen) == min(total, most) == len(set(chosen.tolist()))
+    if total:
+        assert chosen[0] == 0 and (most == 1 or chosen[-1] == total - 1)

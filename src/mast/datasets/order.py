@@ -59,3 +59,8 @@ class Order:
 def randomness(*numbers: int) -> np.random.Generator:
     """Random numbers that follow from these alone."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(numbers)))
+
+
+def spread(total: int, most: int) -> NDArray[np.int64]:
+    """At most so many of `total` places, evenly spread, the first and the last among them. → (min(total, most),)"""
+    return np.linspace(0, total - 1, min(total, most)).astype(np.int64)

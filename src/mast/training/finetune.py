@@ -17,6 +17,7 @@ from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank, noise_places
 from mast.datasets.loading import Batch, FixedChunks, Places
+from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
@@ -181,7 +182,7 @@ class FinetuneRecipe:
         """Mean detection loss on validation chunks, as they are."""
         if not len(self.held):
             return None
-        chosen = np.linspace(0, len(self.held) - 1, min(len(self.held), VALIDATION_CHUNKS)).astype(np.int64)
+        chosen = spread(len(self.held), VALIDATION_CHUNKS)
         total = 0.0
         for first in range(0, len(chosen), VALIDATION_BATCH):
             here = chosen[first : first + VALIDATION_BATCH]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mast.config import Pretrain, Study
 from mast.datasets.examples import detection_examples, pretraining_examples
 from mast.datasets.loading import Batch
+from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.models.checkpoint import Description, save_model
@@ -101,7 +102,7 @@ class PretrainRecipe:
         """Mean loss on validation chunks under fixed masks."""
         if not len(self.held):
             return None
-        chosen = np.linspace(0, len(self.held) - 1, min(len(self.held), VALIDATION_CHUNKS)).astype(np.int64)
+        chosen = spread(len(self.held), VALIDATION_CHUNKS)
         total = 0.0
         for first in range(0, len(chosen), VALIDATION_BATCH):
             sound, filled = self._read(chosen[first : first + VALIDATION_BATCH])

@@ -16,6 +16,7 @@ from torch import Tensor
 from mast.config import Selftrain, Study
 from mast.datasets.examples import UNLABELLED, prepared_chunks
 from mast.datasets.loading import FixedChunks, Places
+from mast.datasets.order import spread
 from mast.detection.chunks import predict_chunks
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
@@ -40,7 +41,7 @@ class Pool:
 
     def some(self, count: int) -> Pool:
         """At most so many chunks, spread evenly."""
-        chosen = np.linspace(0, len(self.places) - 1, min(count, len(self.places))).astype(np.int64)
+        chosen = spread(len(self.places), count)
         return Pool(self.places[chosen], self.sites[chosen], self.chunk_hours)
 
 

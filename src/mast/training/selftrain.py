@@ -21,6 +21,7 @@ import torch
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.loading import FixedChunks, Places
+from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
@@ -205,7 +206,7 @@ class _Lesson:
         picture = self.folder / PICTURE
         if picture.exists():
             return
-        shown = np.linspace(0, len(pseudo) - 1, min(PICTURED_CHUNKS, len(pseudo))).astype(np.int64)
+        shown = spread(len(pseudo), PICTURED_CHUNKS)
         places, samples = pseudo.places(0, shown), self.store.layout.step_samples
         frontend = FrontEnd(self.study.chunking, self.study.spectrogram, read_normalisation(self.study))
         sound, filled = self.store.read(places, samples), self.store.filled(places, samples)
