@@ -168,3 +168,14 @@ def test_parts_of_a_batch_with_its_divisor_add_up_to_the_whole() -> None:
         for part in (slice(0, 1), slice(1, 3))
     ]
     assert sum(part.item() for part in parts) == pytest.approx(whole.item(), rel=1e-5)
+
+
+def test_mixed_precision_does_not_round_the_loss() -> None:
+    projection, maps = Projection(), features(1)
+    regions = draw_regions([torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]])], EXTENT, [rng(1)])
+    exact = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
+    assert mixed.dtype == torch.float32
+    assert mixed.item() != mixed.bfloat16().item()  # has more digits than bf16
+    assert mixed.item() == pytest.approx(exact.item(), rel=0.1)

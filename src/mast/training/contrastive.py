@@ -70,17 +70,20 @@ def contrastive_loss(
     A mean over the batch's events, or their sum over a `divisor` where the batch is part of a larger one.
     """
     per_chunk = list(zip(regions.events, regions.positives, regions.negatives, strict=True))
-    points = projection(pool_boxes(features, [torch.cat(parts) for parts in per_chunk], stride))
+    points = projection(pool_boxes(features, [torch.cat(parts) for parts in per_chunk], stride)).float()
     pieces = points.split([len(part) for parts in per_chunk for part in parts])  # by chunk, then by kind
     events, positives, negatives = (torch.cat(pieces[kind::3]) for kind in range(3))  # (n, 128), …
-    return box_contrastive(
-        events,
-        positives.reshape(len(events), POSITIVES, PROJECTED),
-        negatives,
-        same_chunk=_chunk_of(regions.events)[:, None] == _chunk_of(regions.negatives),
-        temperature=temperature,
-        divisor=divisor,
-    )
+    with torch.autocast(
+        features.device.type, enabled=False
+    ):  # likeness over τ needs more digits than bf16 has
+        return box_contrastive(
+            events,
+            positives.reshape(len(events), POSITIVES, PROJECTED),
+            negatives,
+            same_chunk=_chunk_of(regions.events)[:, None] == _chunk_of(regions.negatives),
+            temperature=temperature,
+            divisor=divisor,
+        )
 
 
 def box_contrastive(

@@ -169,7 +169,11 @@ class FinetuneRecipe:
             levels[..., : self.whole_frames], batch.boxes, self.study.augmentation, rngs, self.bank
         )
         padded = pad_frames(spec, levels.shape[-1])
-        return self._targets(padded, batch.filled, boxes, batch.weights, rngs, device, self.ranks)
+        counts = self._counts(boxes, device)
+        if self.ranks > 1:
+            torch.distributed.all_reduce(counts)
+        shares = (counts / self.ranks).clamp(min=1) / len(boxes)
+        return self._targets(padded, batch.filled, boxes, batch.weights, rngs, shares)
 
     def begin_epoch(self, epoch: int) -> None:
         """Open the blocks whose turn it is; an encoder with random weights learns from the start."""
@@ -179,15 +183,15 @@ class FinetuneRecipe:
             self.module.frozen = thaw(self.encoder, blocks)
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:
-        """Mean detection loss on validation chunks, as they are."""
+        """Detection loss on validation chunks, as they are, divided by what all of them hold."""
         if not len(self.held):
             return None
         chosen = spread(len(self.held), VALIDATION_CHUNKS)
-        total = 0.0
-        for first in range(0, len(chosen), VALIDATION_BATCH):
-            here = chosen[first : first + VALIDATION_BATCH]
-            total += float(model(*self._untouched(here, device))["detection"]) * len(here)
-        return total / len(chosen)
+        parts = [chosen[at : at + VALIDATION_BATCH] for at in range(0, len(chosen), VALIDATION_BATCH)]
+        counts = torch.stack([self._counts(self.held.boxes(part), device) for part in parts])
+        shares = counts.sum(dim=0).clamp(min=1) / len(chosen)
+        losses = [float(model(*self._untouched(part, device, shares))["detection"]) for part in parts]
+        return sum(loss * len(part) for loss, part in zip(losses, parts, strict=True)) / len(chosen)
 
     def end_epoch(self, model: nn.Module, epoch: int, run: Run) -> None:
         """Every few epochs, a picture of validation chunks with the experts' boxes and the detector's best ones."""
@@ -199,7 +203,7 @@ class FinetuneRecipe:
         shown = shown[:: math.ceil(len(shown) / PICTURED_CHUNKS)]
         network = cast(Finetuning, model)
         device = next(network.parameters()).device
-        spec = self._untouched(shown, device)[0].cpu()
+        spec = self._untouched(shown, device, torch.ones(3, device=device))[0].cpu()
         truths = self.held.boxes(shown)
         found = list(self._predictions(network, shown))
         best = [item.boxes[: max(1, 2 * len(own))] for item, own in zip(found, truths, strict=True)]
@@ -226,20 +230,21 @@ class FinetuneRecipe:
         boxes: Sequence[Tensor],
         weights: Tensor,
         rngs: Sequence[Generator],
-        device: torch.device,
-        ranks: int = 1,
+        shares: Tensor,
     ) -> tuple[Any, ...]:
-        """What the module takes of chunks with these boxes, which may be one of several ranks' shares of a batch."""
+        """What the module takes of chunks with these boxes; `shares` (3,) of the divisors fall to each."""
+        device = levels.device
         spec = self.module.frontend.normalised(levels, filled.to(device))
         targets = assign([own.to(device) for own in boxes], self.locations(device))
         extent = (levels.shape[2], levels.shape[1])
         regions = draw_regions(boxes, extent, rngs).to(device)
+        return spec, targets, regions, weights.float().to(device), shares.expand(len(boxes), 3)
+
+    def _counts(self, boxes: Sequence[Tensor], device: torch.device) -> Tensor:
+        """What losses of chunks with these boxes are divided by: see `Finetuning.forward`. → (3,)"""
+        targets = assign([own.to(device) for own in boxes], self.locations(device))
         events = torch.tensor([float(sum(len(own) for own in boxes))], device=device)
-        whole = torch.cat([normalisers(targets).float(), events])
-        if ranks > 1:
-            torch.distributed.all_reduce(whole)
-        divisors = (whole / ranks).clamp(min=1) / len(boxes)
-        return spec, targets, regions, weights.float().to(device), divisors.expand(len(boxes), 3)
+        return torch.cat([normalisers(targets).float(), events])
 
     def locations(self, device: torch.device) -> Locations:
         """Where the detector looks in this study's chunks."""
@@ -249,14 +254,14 @@ class FinetuneRecipe:
         sizes = [(math.ceil(frames / time), math.ceil(spectrogram.bins / band)) for time, band in strides]
         return lattice(sizes, strides, device)
 
-    def _untouched(self, chosen: NDArray[np.int64], device: torch.device) -> tuple[Any, ...]:
+    def _untouched(self, chosen: NDArray[np.int64], device: torch.device, shares: Tensor) -> tuple[Any, ...]:
         """What the module takes of some validation chunks."""
         places, samples = self.held.places(0, chosen), self.store.layout.step_samples
         sound = torch.from_numpy(self.store.read(places, samples)).to(device)
         filled = torch.from_numpy(self.store.filled(places, samples))
         levels = self.module.frontend.levels(sound, filled.to(device))
         rngs = [generator(0, VALIDATION_STEP, int(item)) for item in chosen]
-        return self._targets(levels, filled, self.held.boxes(chosen), torch.ones(len(chosen)), rngs, device)
+        return self._targets(levels, filled, self.held.boxes(chosen), torch.ones(len(chosen)), rngs, shares)
 
     def _truths(self) -> tuple[Tensor, ...]:
         return self.held.boxes(np.arange(len(self.held)))
