@@ -377,6 +377,18 @@ def test_plans_follow_from_the_seed(stuff, earth):
     assert boxes(earth) != boxes(world.make_world(stuff, TINY, 4))
 
 
+def test_a_larger_size_has_the_same_tests_under_shift(stuff, earth):
+    def tests(made):
+        return [
+            (item.path, [placed.box for placed in item.placed], item.disturbances)
+            for item in scene.plan(made, stuff)
+            if item.day.role in ("temporal", "site", "unseen")
+        ]
+
+    larger = world.make_world(stuff, replace(TINY, labelled=6, pool_days=3, pool_a_day=2), 3)
+    assert tests(larger) == tests(earth) != []
+
+
 def test_calls_lie_within_their_minute_and_no_animal_calls_over_itself(stuff):
     busy = world.make_world(stuff, replace(TINY, labelled=60), 1)
     scenes = scene.plan(busy, stuff)

@@ -22,7 +22,16 @@ from experiments.soundscapes.spectra import (
     filtered,
     spectrum_of,
 )
-from experiments.soundscapes.world import CLICKS, DRY_DB, ECHOES, EQUALISER_HZ, Site, World
+from experiments.soundscapes.world import (
+    CLICKS,
+    DRY_DB,
+    ECHOES,
+    EQUALISER_HZ,
+    SOUNDS,
+    Site,
+    World,
+    random_day,
+)
 from mast.datasets.order import randomness
 
 SAMPLES = round(MINUTE_S * RATE_HZ)
@@ -38,7 +47,8 @@ FULL_SCALE = 0.9
 
 def render(world: World, material: Material, scene: Scene) -> Wave:
     """A minute as samples from -1 to 1."""
-    site, rng = world.site(scene.day.site), randomness(*scene.numbers, 1)
+    site, day = world.site(scene.day.site), scene.day
+    rng = random_day(world.seed, SOUNDS, day.site, day.date, scene.minute)
     gains, echo = _equaliser(site), _echo(site, world.seed)
     background = filtered(_background(site, material, scene, rng), gains)
     background += 10 ** (site.floor_db / 20) * rng.standard_normal(SAMPLES, np.float32)

@@ -15,8 +15,7 @@ import numpy as np
 from experiments.soundscapes.calls import Bounds, Call
 from experiments.soundscapes.material import Material
 from experiments.soundscapes.spectra import RATE_HZ
-from experiments.soundscapes.world import CLICKS, CLOCKS, MINUTES, Day, Site, World, rates
-from mast.datasets.order import randomness
+from experiments.soundscapes.world import CLICKS, CLOCKS, MINUTES, Day, Site, World, random_day, rates
 
 MINUTE_S = 60.0
 
@@ -58,15 +57,15 @@ class Scene:
     clock: datetime
     placed: tuple[Placed, ...]
     disturbances: tuple[Disturbance, ...]
-    numbers: tuple[int, ...]  # what its random numbers follow from
+    minute: int  # which of its day's recordings it is
 
 
 def plan(world: World, material: Material) -> list[Scene]:
     """What is heard in every recording of a world, day after day."""
     scenes: list[Scene] = []
-    for number, day in enumerate(world.days):
+    for day in world.days:
         chorus = _chorus(day, material)
-        scenes += [_scene(world, material, chorus, number, minute) for minute in range(day.minutes)]
+        scenes += [_scene(world, material, chorus, day, minute) for minute in range(day.minutes)]
     return scenes
 
 
@@ -78,13 +77,12 @@ def _chorus(day: Day, material: Material) -> Chorus:
     return chorus
 
 
-def _scene(world: World, material: Material, chorus: Chorus, day_number: int, minute: int) -> Scene:
+def _scene(world: World, material: Material, chorus: Chorus, day: Day, minute: int) -> Scene:
     """A recording of a day; recordings stand evenly over the day, from a minute of their own on."""
-    day = world.days[day_number]
-    site, numbers = world.site(day.site), (world.seed, MINUTES, day_number, minute)
-    rng, step_min = randomness(*numbers), 24 * 60 // day.minutes
-    first_min = int(randomness(world.seed, CLOCKS, day_number).integers(step_min))
+    site, step_min = world.site(day.site), 24 * 60 // day.minutes
+    first_min = int(random_day(world.seed, CLOCKS, day.site, day.date).integers(step_min))
     clock = datetime.combine(day.date, time()) + timedelta(minutes=first_min + step_min * minute)
+    rng = random_day(world.seed, MINUTES, day.site, day.date, minute)
     placed = _placed(rates(site, chorus, clock.hour + clock.minute / 60), chorus, rng)
     return Scene(
         path=f"{site.name}/{clock:%Y%m%d_%H%M%S}.WAV",
@@ -92,7 +90,7 @@ def _scene(world: World, material: Material, chorus: Chorus, day_number: int, mi
         clock=clock,
         placed=tuple(sorted(placed, key=lambda item: item.box)),
         disturbances=_disturbances(site, day, material, rng),
-        numbers=numbers,
+        minute=minute,
     )
 
 

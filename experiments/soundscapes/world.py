@@ -42,7 +42,7 @@ HABITS = {
 DRY_DB = -99.0
 """The level of rain on a day without it."""
 
-SPECIES, SITES, DAYS, SHELVING, MINUTES, CLOCKS, ECHOES = range(7)
+SPECIES, SITES, DAYS, SHELVING, MINUTES, CLOCKS, ECHOES, SOUNDS = range(8)
 """Random numbers of their own for each of these: more of one does not change another."""
 
 COMMON, RARE, RARE_WEIGHT = 0.75, 0.5, 0.2
@@ -159,11 +159,16 @@ def make_world(material: Material, size: Size, seed: int) -> World:
             minutes,
             day,
             _Stock(material, shelves, SHELF_OF[role]),
-            randomness(seed, DAYS, number),
+            random_day(seed, DAYS, site.name, day),
         )
-        for number, (site, role, minutes, day) in enumerate(_calendar(sites, size))
+        for site, role, minutes, day in _calendar(sites, size)
     )
     return World(seed, sites, days)
+
+
+def random_day(seed: int, stream: int, site: str, day: date, *minute: int) -> np.random.Generator:
+    """Random numbers of a day at a site, or of a minute of it: the same however many other days there are."""
+    return randomness(seed, stream, *site.encode(), day.toordinal(), *minute)
 
 
 def share_out(material: Material, seed: int) -> dict[str, Shelf]:
