@@ -40,3 +40,37 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
     full = json.loads((ROOT / "experiments" / "results" / f"{name}.json").read_text("utf-8"))
     assert figures <= small.keys()
     assert small.keys() == full.keys()
+
+
+SHORT = (
+    "train.epochs=1",
+    "train.warmup_epochs=0",
+    "pretrain.epochs=1",
+    "pretrain.warmup_epochs=0",
+    "selftrain.rounds=1",
+    "selftrain.pseudo.epochs=1",
+    "selftrain.expert.epochs=1",
+    "selftrain.min_score=0.001",
+    "detection.min_score=0.001",
+)
+
+
+def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_nothing_to_do(tmp_path):
+    if not DATA:
+        pytest.skip("needs real recordings: set MAST_DATA to their folder")
+    command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke", "--only", "mast_st"]
+    command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "shift.json")]
+    command += [word for item in SHORT for word in ("--set", item)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads((tmp_path / "shift.json").read_text("utf-8"))["rows"]
+    assert {(row["method"], row["split"]) for row in rows} == {
+        (method, split)
+        for method in ("mast", "mast_st")
+        for split in ("in_domain", "temporal", "site", "unseen")
+    }
+    told = json.loads((tmp_path / "shift_summary.json").read_text("utf-8"))
+    assert {"f1", "best_f1", "ap"} <= told["mast_st"]["site"].keys()
+    models = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("weights.safetensors")}
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("weights.safetensors")} == models
