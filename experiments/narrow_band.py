@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import soundfile
+import torch
+import yaml
 from benchmarks.results import write_result
 from numpy.typing import NDArray
 from typer.testing import CliRunner
@@ -38,8 +40,6 @@ from mast.training.run import Run
 
 RATE_HZ, MINUTE_S = 16_000, 60
 BANDWIDTHS_HZ = (100, 200, 300, 400, 500)
-SCORES = 0.3
-"""Both detectors are read at the same score as well as at their own threshold."""
 
 
 def main() -> None:
@@ -98,8 +98,6 @@ def write_study(work: Path, minutes: int) -> Path:
                 "contrastive_weight": 0,
             },
         }
-        import yaml
-
         file.write_text(yaml.safe_dump(dict(settings)), "utf-8")
     for verb in ("scan", "splits", "prepare"):
         done = CliRunner().invoke(app, [verb, str(file)])
@@ -161,8 +159,6 @@ def recall_by_width(study: Study, run: Run) -> dict[str, Any]:
 
 def widths_hz(study: Study, bounds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Width in Hz of boxes in frames and bins, to the nearest of the widths that were made. (N, 4) → (N,)"""
-    import torch
-
     grid = MelGrid(study.spectrogram, frames_of(study.chunking.chunk_s, study.spectrogram))
     events = grid.to_events(torch.from_numpy(bounds)).numpy()
     measured = events[:, 3] - events[:, 1]
