@@ -45,12 +45,8 @@ STUDIES: dict[str, dict[str, str]] = {
         "annotations.0.path": "original-tables/aoef-whombat/example_annotation_project.json",
     },
 }
-MODELS = {
-    "scratch": ("dataset", False),
-    "pretrained": ("dataset", True),
-    "scratch_band_median": ("band-median", False),
-}
-"""How spectrograms are scaled, and whether the encoder is pretrained."""
+MODELS = {"scratch": False, "pretrained": True}
+"""Whether the encoder is pretrained."""
 
 FIGURES = ("precision", "recall", "f1", "ap_101_points", "mean_iou")
 
@@ -126,10 +122,8 @@ def reviewed_clips(data: Path, work: Path) -> Path:
 
 def measured(study: Study, options: argparse.Namespace, run: Run, model: str) -> dict[str, Any]:
     """Train a detector and evaluate it on every test set, per chunk, with intervals over recordings."""
-    normalisation, is_pretrained = MODELS[model]
-    study = study.model_copy(update={"normalisation": normalisation})
     start = None
-    if is_pretrained:
+    if MODELS[model]:
         start = options.start or encoder_of(study, options, run.folder.parent / "pretrain")
     store = AudioStore(join(study.work, STORE))
     chunks = len(detection_examples(study, store, "train").chunks)

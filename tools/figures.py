@@ -149,9 +149,8 @@ def real_small() -> str:
     lines += [
         "",
         f"Per chunk, IoU 0.5, 95 % intervals over recordings; a {found['size']} model, {found['steps']} steps of "
-        f"{found['batch']} chunks of 5.12 s, the encoder pretrained on {found['pretrained_on']}; spectrograms scaled by "
-        "the study's mean and deviation, or by each chunk's band medians (`python -m experiments.real_small DATA "
-        "--start …`).",
+        f"{found['batch']} chunks of 5.12 s, the encoder pretrained on {found['pretrained_on']} "
+        "(`python -m experiments.real_small DATA --start …`).",
     ]
     return "\n".join(lines) + "\n"
 

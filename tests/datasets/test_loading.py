@@ -24,6 +24,7 @@ from mast.datasets.split_summary import split_study
 from mast.errors import ConfigError
 from mast.events import Annotation, Reviewed, read_column, write_table
 from mast.example import write_example
+from mast.normalisation import Normalisation
 from mast.recordings.decode import open_audio, read_chunks
 from mast.recordings.scan import scan
 from mast.recordings.store import AudioStore
@@ -148,6 +149,17 @@ def test_statistics_hear_each_moment_of_training_once_and_the_normalisation_is_k
     normalisation = read_normalisation(study)
     assert normalisation.kind == "band-median"
     assert normalisation.provenance.fingerprint == store.fingerprint
+
+
+def test_another_kind_of_normalisation_takes_the_same_statistics_and_none_is_made_up(study, store, tmp_path):
+    kept = read_normalisation(study)
+    other = read_normalisation(study.model_copy(update={"normalisation": "dataset"}))
+    assert other.kind == "dataset" and (other.mean, other.std) == (kept.mean, kept.std)
+    bare = study.model_copy(update={"work": str(tmp_path)})
+    (tmp_path / "normalisation.json").write_text(Normalisation.of("audiomae").to_json())
+    assert read_normalisation(bare.model_copy(update={"normalisation": "audiomae"})).kind == "audiomae"
+    with pytest.raises(ConfigError, match="mast prepare"):
+        read_normalisation(bare)
 
 
 def test_the_noise_bank_is_made_of_quiet_training_chunks(study, store):

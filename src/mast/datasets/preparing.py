@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from mast.config import Study
 from mast.datasets.examples import statistics_spans
 from mast.datasets.split_table import SPLITS_TABLE, existing, write_splits
+from mast.errors import ConfigError
 from mast.normalisation import Normalisation, measure_statistics
 from mast.recordings.prepare import PrepareResult, prepare
 from mast.recordings.store import AudioStore
@@ -50,9 +52,18 @@ def measured(study: Study, store: AudioStore, on_progress: Callable[[float, floa
 
 
 def read_normalisation(study: Study) -> Normalisation:
-    """The normalisation that `mast prepare` wrote."""
-    with open_binary(existing(study, NORMALISATION)) as file:
-        return Normalisation.from_json(file.read().decode())
+    """The study's kind of normalisation, with the statistics that `mast prepare` wrote."""
+    location = existing(study, NORMALISATION)
+    with open_binary(location) as file:
+        kept = Normalisation.from_json(file.read().decode())
+    if study.normalisation == "audiomae":
+        return Normalisation.of("audiomae")
+    if kept.provenance is None:
+        raise ConfigError(
+            f"{location} was written for {kept.kind} and holds no statistics of this study, which normalisation "
+            f"{study.normalisation} needs. Run mast prepare again."
+        )
+    return replace(kept, kind=study.normalisation)
 
 
 def _account(result: PrepareResult, normalisation: Normalisation) -> str:
