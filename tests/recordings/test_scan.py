@@ -301,7 +301,7 @@ from mast.recordings.scan import scan
 workers.BATCH_FILES = 2
 def slowly(stage, done, total):
     print(stage, done, flush=True)
-    time.sleep(0.2 if stage == "reading" else 0)
+    time.sleep(30 if stage == "reading" else 0)
 try:
     scan({"card": Collection(root=sys.argv[1])}, sys.argv[2], slowly, workers=2)
 except KeyboardInterrupt:
