@@ -302,6 +302,29 @@ def pretrain(
 
 
 @app.command()
+def rehearse(
+    study: StudyFile,
+    name: RunName = "main",
+    out: RunsFolder = None,
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Teach a detector to find made-up calls laid over the unlabelled recordings, before it sees any label.
+
+    May be stopped at any moment and goes on with the same command.
+    """
+    from mast.config import load_study
+    from mast.training.rehearse import rehearse_study
+    from mast.training.run import run_folder
+
+    settings = load_study(study, overrides or ())
+    run = run_folder(settings.work, "rehearse", name, out)
+    with _training_bar("Rehearsing") as on_progress:
+        end = rehearse_study(settings, run, device, on_progress)
+    _tell_end(run, end)
+
+
+@app.command()
 def train(
     study: StudyFile,
     name: RunName = "main",

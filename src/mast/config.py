@@ -398,10 +398,35 @@ class DetectorStage(Optimisation):
 class Train(DetectorStage):
     """Supervised training of the detector (paper, detector table)."""
 
+    rehearsed_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of all examples that are quiet unlabelled chunks with made-up calls, as in mast rehearse",
+    )
     start: str | None = Field(
         default=None,
         description="Pretrained model to start from: a folder, s3://… or hf://owner/name; without one, all of the "
         "detector learns from random weights",
+    )
+
+
+class Rehearse(DetectorStage):
+    """Rehearsal: a detector learns to box made-up calls over unlabelled sound, before any label (not in the paper)."""
+
+    start: str | None = Field(
+        default=None,
+        description="Pretrained model to start from: a folder, s3://… or hf://owner/name; without one, random weights",
+    )
+    epochs: int = Field(default=100, gt=0, description="Passes over the quiet chunks")
+    contrastive_weight: float = Field(
+        default=0.0, ge=0, description="Weight of the box contrastive loss; 0 leaves it out"
+    )
+    quiet_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Share of each site's chunks, the quietest, that calls are laid over",
     )
 
 
@@ -500,6 +525,11 @@ class Selftrain(Settings):
         description="Teacher's boxes, then the experts'; one of these alone; both mixed in one stage; or, to compare "
         "with, the experts' boxes alone for as many steps",
     )
+    silence_unsure: bool = Field(
+        default=False,
+        description="Where the teacher has a box but is not sure enough of it, put the background instead, so that the "
+        "student learns neither that there is a sound nor that there is none",
+    )
     quiet_backgrounds: bool = Field(
         default=False,
         description="Mix in unlabelled sound in which the teacher hears nothing, instead of the experts' quiet chunks",
@@ -546,6 +576,7 @@ class Study(Settings):
     augmentation: Augmentation = Field(default=Augmentation(), description="How training examples are varied")
     model: Model = Field(default=Model(), description="The network")
     pretrain: Pretrain = Field(default=Pretrain(), description="Masked-audio pretraining")
+    rehearse: Rehearse = Field(default=Rehearse(), description="Rehearsal on made-up calls")
     train: Train = Field(default=Train(), description="Supervised training of the detector")
     selftrain: Selftrain = Field(default=Selftrain(), description="Self-training on unlabelled sound")
     detection: Detection = Field(default=Detection(), description="How predictions become boxes")

@@ -20,7 +20,9 @@ from mast.training.pseudo_labels import (
     rate_by_site,
     read_labels,
     score_to_learn_from,
+    silenced,
     statistics,
+    unsure_of,
     write_labels,
 )
 from mast.training.thresholds import ranked
@@ -118,3 +120,26 @@ def test_labels_come_back_as_they_were_kept_and_are_counted_once(tmp_path_factor
         and np.float32(box[3]) - np.float32(box[1]) >= 1
     ]
     assert told["boxes"] == len(kept)
+
+
+def test_where_the_teacher_is_unsure_the_background_is_heard_but_not_within_a_box_it_is_sure_of() -> None:
+    levels = torch.arange(2 * 4 * 10, dtype=torch.float32).reshape(2, 4, 10)
+    unsure, sure = (
+        [torch.tensor([[2.0, 1, 6, 3]]), torch.zeros(0, 4)],
+        [torch.tensor([[5.0, 0, 9, 4]]), torch.zeros(0, 4)],
+    )
+    heard = silenced(levels, unsure, sure)
+    medians = levels.median(dim=-1, keepdim=True).values
+    expected = levels.clone()
+    expected[0, 1:3, 2:5] = medians[0, 1:3].expand(2, 3)
+    assert torch.equal(heard, expected)
+
+
+def test_unsure_boxes_are_those_of_a_lower_score_in_the_chunks_that_are_learned_from() -> None:
+    drawn = [
+        found((0, 0, 10, 10, 0.9), (20, 20, 30, 30, 0.2)),
+        found((0, 0, 10, 10, 0.2)),
+        found((0, 0, 10, 10, 0.8)),
+    ]
+    unsure = unsure_of(drawn, 0.5, Q)
+    assert [item.tolist() for item in unsure] == [[[20, 20, 30, 30]], []]

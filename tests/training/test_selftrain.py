@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
-from mast.datasets.loading import FixedChunks
+from mast.datasets.loading import FixedChunks, joined
 from mast.errors import TrainingError
 from mast.models.encoder import SIZES, EncoderShape
 from mast.training import selftrain
 from mast.training.finetune import train_study
 from mast.training.rounds import Judged, why_rejected
 from mast.training.run import Run
-from mast.training.selftrain import CURRICULA, joined, selftrain_study, stage_study
+from mast.training.selftrain import CURRICULA, selftrain_study, stage_study
 from mast.training.starting import WIDTHS
 from tests.training.test_finetune import QUICK
 
@@ -149,7 +149,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_model(
 def test_other_curricula_learn_in_their_own_stages(
     study_file: Path, teacher: str, tmp_path: Path, curriculum: str
 ) -> None:
-    changes = (f"selftrain.curriculum={curriculum}", "selftrain.quiet_backgrounds=true")
+    switches = ("selftrain.quiet_backgrounds=true", "selftrain.silence_unsure=true")
+    changes = (f"selftrain.curriculum={curriculum}", *switches)
     study = study_with(study_file, *changes, "augmentation.mix_probability=1")
     assert selftrain_study(study, Run(tmp_path), teacher, "cpu").end == "finished"
     stages = {path.name for path in (tmp_path / "round_1").iterdir() if path.is_dir()}

@@ -99,6 +99,16 @@ class FixedChunks:
         return self._weights[torch.from_numpy(examples)]
 
 
+def joined(first: FixedChunks, second: FixedChunks) -> FixedChunks:
+    """The chunks of both, with their own boxes and weights."""
+    parts = [(item, np.arange(len(item))) for item in (first, second)]
+    return FixedChunks(
+        np.concatenate([item.places(0, every) for item, every in parts]),
+        [own for item, every in parts for own in item.boxes(every)],
+        torch.cat([item.weights(every) for item, every in parts]),
+    )
+
+
 class AnyOffset:
     """Chunks at random places of allowed stretches of sound, for pretraining.
 

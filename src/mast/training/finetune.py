@@ -16,9 +16,11 @@ from torch import Generator, Tensor, nn
 from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank, noise_places
-from mast.datasets.loading import Batch, FixedChunks, Places
+from mast.datasets.loading import Batch, FixedChunks, Places, joined
+from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
+from mast.datasets.quiet import quiet_chunks
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
 from mast.models.checkpoint import save_model
@@ -38,6 +40,7 @@ from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
+from mast.training.pseudo_labels import silenced
 from mast.training.run import Run
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
@@ -69,10 +72,16 @@ Losses = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default."""
+    """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default.
+
+    Over examples from `made_up_from` on, calls that nobody made are laid, and theirs are the boxes. Sound in `unsure`
+    boxes, a list for each example, gives way to the background.
+    """
 
     examples: FixedChunks | None = None
     backgrounds: Places | None = None
+    unsure: list[Tensor] | None = None
+    made_up_from: int | None = None
 
 
 EXPERTS = Lesson()
@@ -143,11 +152,14 @@ class FinetuneRecipe:
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
-        self.sound = Sound(store, lesson.examples or detection_examples(study, store, "train").chunks)
+        lesson = _with_rehearsal(study, store, lesson)
+        self.sound = Sound(store, cast(FixedChunks, lesson.examples))
         self.held = detection_examples(study, store, "val").chunks
         quiet = noise_places(study, store) if lesson.backgrounds is None else lesson.backgrounds
         self.bank = noise_bank(study, store, quiet, NOISE_CHUNKS, self.settings.seed)
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
+        self.unsure, self.made_up_from = lesson.unsure, lesson.made_up_from
+        self.calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
 
     def groups(self) -> Sequence[Group]:
         """The head and all about it first, whose rate is the one that is shown; a random encoder learns at full rate."""
@@ -164,7 +176,12 @@ class FinetuneRecipe:
     def inputs(self, batch: Batch, step: int, device: torch.device) -> tuple[Any, ...]:
         """Varied chunks with their targets; all that is random follows from the seed, the step and the example."""
         rngs = [generator(self.settings.seed, step, int(example)) for example in batch.examples]
+        if self.made_up_from is not None:
+            random = [np.random.default_rng(rng.initial_seed()) for rng in rngs]
+            batch = self.calls.over(batch, random, batch.examples >= self.made_up_from)
         levels = self.module.frontend.levels(batch.sound.to(device), batch.filled.to(device))
+        if self.unsure is not None:
+            levels = silenced(levels, [self.unsure[example] for example in batch.examples], batch.boxes)
         spec, boxes = varied(
             levels[..., : self.whole_frames], batch.boxes, self.study.augmentation, rngs, self.bank
         )
@@ -271,6 +288,17 @@ class FinetuneRecipe:
         loaded = Loaded(self.description, network.detector, network.frontend)
         device = next(network.parameters()).device.type
         return predict_chunks(loaded, self.store, self.held.places(0, chosen), self.study.detection, device)
+
+
+def _with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
+    """The lesson, its examples the experts' if it has none, with as many made-up ones as the settings ask for."""
+    own = lesson.examples or detection_examples(study, store, "train").chunks
+    share = study.train.rehearsed_share
+    if not share:
+        return replace(lesson, examples=own)
+    quiet = quiet_chunks(study, store)
+    some = quiet[spread(len(quiet), round(len(own) * share / (1 - share)))]
+    return replace(lesson, examples=joined(own, FixedChunks(some)), made_up_from=len(own))
 
 
 def generator(seed: int, step: int, example: int) -> Generator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.decoding import Detections
 from mast.models.loading import load_detector
+from mast.normalisation import band_medians
 from mast.recordings.store import AudioStore
 from mast.storage import open_binary, written_whole
 
@@ -79,6 +80,28 @@ def learned_from(found: list[Detections], pool: Pool, min_score: float, settings
     kept = np.flatnonzero([len(item.scores) > 0 for item in chosen])
     weights = torch.tensor([float(chosen[item].scores.mean()) for item in kept])
     return FixedChunks(pool.places[kept], [chosen[item].boxes for item in kept], weights)
+
+
+def unsure_of(found: list[Detections], min_score: float, settings: Selftrain) -> list[Tensor]:
+    """Boxes of a lower score in the chunks that `learned_from` takes. → each (n, 4)"""
+    return [
+        item.boxes[item.scores < min_score]
+        for item in found
+        if len(_valid(item, min_score, settings).scores) > 0
+    ]
+
+
+def silenced(levels: Tensor, unsure: list[Tensor], sure: Sequence[Tensor]) -> Tensor:
+    """Log-mel with each band's own background where a teacher is unsure, but for what is in a box that it is sure of.
+
+    (B, F, T), twice B times (n, 4) → (B, F, T)
+    """
+    hidden = torch.zeros_like(levels, dtype=torch.bool)
+    for boxes, value in ((unsure, True), (sure, False)):
+        for row, own in enumerate(boxes):
+            for start, low, end, high in own.round().int().tolist():
+                hidden[row, low:high, start:end] = value
+    return torch.where(hidden, band_medians(levels), levels)
 
 
 def _valid(found: Detections, min_score: float, settings: Selftrain) -> Detections:

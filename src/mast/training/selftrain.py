@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
 from mast.datasets.examples import TRAIN, detection_examples
-from mast.datasets.loading import FixedChunks, Places
+from mast.datasets.loading import FixedChunks, joined
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
@@ -44,6 +44,7 @@ from mast.training.pseudo_labels import (
     read_labels,
     score_to_learn_from,
     statistics,
+    unsure_of,
     write_labels,
 )
 from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
@@ -142,10 +143,11 @@ class _Lesson:
                 "or train a better teacher first."
             )
         self._draw(pseudo)
-        start = teacher
-        quiet = quiet_places(found, self.pool) if self.study.selftrain.quiet_backgrounds else None
+        start, settings = teacher, self.study.selftrain
+        quiet = quiet_places(found, self.pool) if settings.quiet_backgrounds else None
+        unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
         for name in self.stages:
-            end = self._learn(name, start, pseudo, quiet)
+            end = self._learn(name, start, Lesson(pseudo, quiet, unsure))
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
@@ -178,13 +180,14 @@ class _Lesson:
             write_labels(found, str(location))
         return read_labels(str(location))
 
-    def _learn(self, name: str, start: str, pseudo: FixedChunks, quiet: Places | None) -> End:
-        """One stage of the round."""
-        settings = self.study.selftrain
+    def _learn(self, name: str, start: str, drawn: Lesson) -> End:
+        """One stage of the round, of which `drawn` is the teacher's part."""
+        settings, pseudo = self.study.selftrain, cast(FixedChunks, drawn.examples)
         expert = detection_examples(self.study, self.store, TRAIN).chunks
-        examples = {"pseudo": pseudo, "expert": expert, "union": joined(pseudo, expert), "control": expert}[
-            name
-        ]
+        own = replace(drawn, examples=expert, unsure=None)
+        unsure = None if drawn.unsure is None else [*drawn.unsure, *[torch.zeros(0, 4)] * len(expert)]
+        union = replace(drawn, examples=joined(pseudo, expert), unsure=unsure)
+        lesson = {"pseudo": drawn, "expert": own, "union": union, "control": own}[name]
         stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
         if name == "control":
             stage = stage.model_copy(update={"epochs": _epochs_of_as_many_steps(stage, pseudo, expert)})
@@ -198,7 +201,7 @@ class _Lesson:
             Run(self.folder / name),
             self.device,
             on_progress,
-            Lesson(examples, quiet),
+            lesson,
         )
 
     def _draw(self, pseudo: FixedChunks) -> None:
@@ -257,16 +260,6 @@ def stage_study(study: Study, stage: PseudoStage | ExpertStage, start: str) -> S
     shared = {name: getattr(stage, name) for name in DetectorStage.model_fields}
     varied = study.augmentation.model_copy(update={"probability": stage.augmentation_probability})
     return study.model_copy(update={"train": Train(**shared, start=start), "augmentation": varied})
-
-
-def joined(first: FixedChunks, second: FixedChunks) -> FixedChunks:
-    """The chunks of both, with their own boxes and weights."""
-    parts = [(item, np.arange(len(item))) for item in (first, second)]
-    return FixedChunks(
-        np.concatenate([item.places(0, every) for item, every in parts]),
-        [own for item, every in parts for own in item.boxes(every)],
-        torch.cat([item.weights(every) for item, every in parts]),
-    )
 
 
 def _epochs_of_as_many_steps(stage: DetectorStage, pseudo: FixedChunks, expert: FixedChunks) -> int:

@@ -1,0 +1,60 @@
+"""Quiet parts of the unlabelled sound: what made-up calls are laid over."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mast.config import Study
+from mast.datasets.examples import UNLABELLED, prepared_chunks
+from mast.datasets.loading import Places
+from mast.datasets.order import spread
+from mast.errors import TrainingError
+from mast.normalisation import band_medians, mean_centred
+from mast.recordings.store import AudioStore, to_float
+from mast.spectrogram import LogMel
+
+POOL_CHUNKS = 4096
+"""Unlabelled chunks that are looked at: some of them, and calls without end, are enough."""
+
+LISTENED_CHUNKS = 64
+STANDS_OUT = 2.0
+"""Nepers, 8.7 dB."""
+
+
+def quiet_chunks(study: Study, store: AudioStore) -> Places:
+    """The quietest whole unlabelled chunks of each site, so that few calls of real animals go without a box. → (n, 2)"""
+    table, places = prepared_chunks(study, store, [UNLABELLED])
+    samples = store.layout.step_samples
+    whole = np.flatnonzero(store.filled(places, samples) == samples)
+    if not len(whole):
+        raise TrainingError(
+            f"There is no unlabelled sound of {study.chunking.chunk_s:g} s, a chunk, at a time to lay calls over. Add "
+            "recordings without annotations to the study's collections, and run mast scan, mast splits and mast "
+            "prepare again."
+        )
+    chosen = whole[spread(len(whole), POOL_CHUNKS)]
+    places, sites = places[chosen], np.array([name or "" for name in table["site"].to_pylist()])[chosen]
+    logmel = LogMel(study.spectrogram, store.layout.sample_rate_hz)
+    parts = np.array_split(places, max(1, len(places) // LISTENED_CHUNKS))
+    liveliness = np.concatenate([_liveliness(store, logmel, part) for part in parts])
+    kept = []
+    for site in np.unique(sites):
+        here = np.flatnonzero(sites == site)
+        count = max(1, round(study.rehearse.quiet_share * len(here)))
+        kept.append(here[np.argsort(liveliness[here], kind="stable")[:count]])
+    quietest: Places = places[np.sort(np.concatenate(kept))]
+    return quietest
+
+
+def _liveliness(store: AudioStore, logmel: LogMel, places: Places) -> NDArray[np.float32]:
+    """How much of each chunk stands out of its band and of its moment, as a call does; rain and hums do not. → (n,)"""
+    samples = store.layout.step_samples
+    sound = torch.from_numpy(to_float(store.read(places, samples)))
+    levels: Tensor = logmel(mean_centred(sound, torch.full((len(places),), samples)))  # (n, F, T)
+    above_band = levels - band_medians(levels)
+    above_both = above_band - above_band.median(dim=1, keepdim=True).values.clamp(min=0)
+    share: NDArray[np.float32] = (above_both > STANDS_OUT).float().mean(dim=(1, 2)).numpy()
+    return share

@@ -1,0 +1,61 @@
+"""`mast rehearse`: a detector learns to box made-up calls over the study's own unlabelled sound, before it sees a label.
+
+The paper pretrains the encoder alone; this teaches adapter, pyramid and head as well, and what wind, rain and engines of
+every site are like. What comes of it is a detector: it finds sounds as it is, and `mast train` can start from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mast.config import DetectorStage, Study, Train
+from mast.datasets.loading import Batch, FixedChunks, Places
+from mast.datasets.made_up import MadeUpCalls
+from mast.datasets.order import spread
+from mast.datasets.preparing import read_normalisation
+from mast.datasets.quiet import quiet_chunks
+from mast.datasets.split_table import existing
+from mast.models.frontend import FrontEnd
+from mast.pictures.predictions import draw_predictions
+from mast.recordings.store import AudioStore
+from mast.study.products import STORE
+from mast.training.finetune import Lesson, train_study
+from mast.training.loop import End, OnProgress
+from mast.training.run import Run
+
+PICTURE, PICTURED_CHUNKS = "made_up.png", 4
+
+
+def rehearse_study(
+    study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
+) -> End:
+    """Train a detector on made-up calls, or go on with it."""
+    store = AudioStore(existing(study, STORE))
+    quiet = quiet_chunks(study, store)
+    shared = {name: getattr(study.rehearse, name) for name in DetectorStage.model_fields}
+    own = study.model_copy(update={"train": Train(**shared, start=study.rehearse.start)})
+    _draw(own, store, quiet, run.folder / PICTURE)
+    return train_study(own, run, device, on_progress, Lesson(FixedChunks(quiet), quiet, made_up_from=0))
+
+
+def _draw(study: Study, store: AudioStore, quiet: Places, picture: Path) -> None:
+    """A picture of some chunks with made-up calls and their boxes, before anything is learned."""
+    if picture.exists():
+        return
+    places, samples = quiet[spread(len(quiet), PICTURED_CHUNKS)], store.layout.step_samples
+    sound, filled = (
+        torch.from_numpy(item) for item in (store.read(places, samples), store.filled(places, samples))
+    )
+    count = len(places)
+    frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
+    calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
+    none = (torch.zeros(0, 4),) * count
+    batch = Batch(0, torch.arange(count), sound, filled, none, torch.ones(count))
+    random = [np.random.default_rng((study.train.seed, item)) for item in range(count)]
+    mixed = calls.over(batch, random, torch.ones(count, dtype=torch.bool))
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    scores = [torch.ones(0)] * count
+    draw_predictions(frontend(mixed.sound, filled), mixed.boxes, none, scores, study, picture)

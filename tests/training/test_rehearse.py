@@ -1,0 +1,61 @@
+"""Rehearsal: a detector from no label at all, which training can start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mast.cli import app
+from mast.config import Study, load_study
+from mast.datasets.quiet import quiet_chunks
+from mast.models.encoder import SIZES, EncoderShape
+from mast.models.loading import load_detector
+from mast.recordings.store import AudioStore
+from mast.storage import join
+from mast.training.finetune import FinetuneRecipe, train_study
+from mast.training.run import Run
+from mast.training.starting import WIDTHS
+from tests.training.test_finetune import QUICK
+
+SETS = (*QUICK, *(item.replace("train.", "rehearse.") for item in QUICK if item.startswith("train.")))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "tiny", EncoderShape(width=32, heads=2, depth=3))
+    monkeypatch.setitem(WIDTHS, "tiny", {"channels": 64, "head_width": 32})
+
+
+def store_of(study: Study) -> AudioStore:
+    return AudioStore(join(study.work, "audio.lance"))
+
+
+def test_a_detector_comes_of_no_label_and_training_starts_from_it(study_file: Path, tmp_path: Path) -> None:
+    sets = [item for change in SETS for item in ("--set", change)]
+    told = CliRunner().invoke(app, ["rehearse", str(study_file), "--out", str(tmp_path), *sets])
+    assert told.exit_code == 0, told.output
+    assert "Finished. Model:" in told.output
+    run = Run(tmp_path / "rehearse" / "main")
+    assert (run.folder / "made_up.png").stat().st_size > 10_000
+    assert load_detector(str(run.model)).description.kind == "detector"
+    trained = Run(tmp_path / "train")
+    study = load_study(study_file, [*SETS, f"train.start={run.model}"])
+    assert train_study(study, trained, "cpu") == "finished"
+    again = CliRunner().invoke(app, ["rehearse", str(study_file), "--out", str(tmp_path), *sets])
+    assert again.exit_code == 0, again.output  # what is finished stays finished
+
+
+def test_training_may_go_on_rehearsing_beside_the_labels(study_file: Path, tmp_path: Path) -> None:
+    study = load_study(study_file, [*SETS, "train.rehearsed_share=0.25"])
+    plain = FinetuneRecipe(load_study(study_file, SETS), store_of(study))
+    recipe = FinetuneRecipe(study, store_of(study))
+    labelled = len(plain.sound.examples)
+    assert recipe.made_up_from == labelled
+    quiet = len(quiet_chunks(study, store_of(study)))
+    assert len(recipe.sound.examples) == labelled + min(quiet, round(labelled / 3))
+    every = np.arange(len(recipe.sound.examples))
+    assert sum(len(own) for own in recipe.sound.examples.boxes(every[labelled:])) == 0
+    assert train_study(study, Run(tmp_path), "cpu") == "finished"
