@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from mast.config import AnnotationFormat, Collection
+    from mast.detection.local import Progress as Pace
     from mast.training.loop import End, Progress
     from mast.training.run import Run
 
@@ -54,8 +55,14 @@ STAGES = {
     "preparing": "Preparing sound (s)",
     "measuring": "Measuring it (s)",
     "embedding": "Listening (chunks)",
+    "exporting": "Writing (parts)",
+    "adding": "Adding up (parts)",
 }
+LOG_EVERY_S = 300.0
+"""So often a long job that nobody watches writes a line to its log."""
+
 FORMATS_HELP = "raven, audacity, csv, birdeep, aoef, audubon-core, camtrap-dp or batdetect2"
+EXPORTS_HELP = "raven, audacity, csv, aoef, audubon-core or camtrap-dp."
 
 
 def main() -> None:
@@ -65,9 +72,14 @@ def main() -> None:
     except MastError as error:
         message = str(error)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOSPC:
+            message = (
+                "The disk is full. Make room, or set TMPDIR to a folder that has some, and run it again."
+            )
+        elif "AWS Error" in str(error):  # from wherever a bucket is used
+            message = f"{error}. Check the bucket, the AWS_ variables and the network, and run it again."
+        else:
             raise
-        message = "The disk is full. Make room, or set TMPDIR to a folder that has some, and run it again."
     else:
         return
     typer.secho(message, err=True, fg="red")
@@ -476,6 +488,130 @@ def compare(
 
 
 @app.command()
+def detect(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH…",
+            help="Files, folders, s3://bucket/prefix; or one recordings.parquet of mast scan; or one study file.",
+        ),
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="A trained detector: a folder, s3://… or hf://owner/name.")
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where events go, also s3://… [default: events, or events in the study's work folder]",
+        ),
+    ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(metavar="TEMPLATE", help="Where paths name the site: '{site}/*' or '{site}_*'"),
+    ] = None,
+    time_zone: Zone = None,
+    min_score: Annotated[
+        float | None, typer.Option(help="Least score of a sound. [default: the model's own]")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes at work. [default: as many as cores]")
+    ] = None,
+    device: Device = "auto",
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Do only every N-th part: 3/10 is the third of ten.")
+    ] = "1/1",
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what there is to do, and stop.")] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Find the animal sounds in recordings, however many.
+
+    May be stopped at any moment and goes on with the same command. A recording that cannot be read becomes a row with
+    a reason. Exit codes: 0 all heard, 3 all done but some quarantined, 1 an error, 130 or 143 stopped by a signal.
+    """
+    from mast.detection.archive import Shard, open_archive, preview
+    from mast.detection.inputs import look_at
+    from mast.detection.local import choose_compute, run_local
+
+    own, given = Shard.parse(shard), look_at(paths, site, time_zone, overrides or ())
+    out = out or given.out
+    if dry_run:
+        with _progress() as on_progress, preview(given, model, out, min_score, on_progress) as planned:
+            told = planned.summary(own)
+        typer.echo(told)
+        return
+    compute = choose_compute(device, workers)
+    with _progress() as on_progress:
+        archive = open_archive(given, model, out, min_score, on_progress)
+    for line in filter(None, (compute.warning, *archive.notes, archive.summary(own), compute.told())):
+        typer.echo(line, err=True)
+    with _detecting_bar() as on_pace:
+        outcome = run_local(archive, compute, own, on_pace)
+    typer.echo(outcome.summary())
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def export(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help=EXPORTS_HELP)],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Where files go. [default: a folder in EVENTS, named as the format]"
+        ),
+    ] = None,
+    *,
+    combined: Annotated[
+        bool | None,
+        typer.Option(
+            "--combined/--per-recording",
+            help="One file over all recordings, or one for each. [default: as is usual for the format]",
+        ),
+    ] = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out sounds that score less.")] = None,
+) -> None:
+    """Write the sounds that were found for Raven, Audacity, R, Whombat or GBIF.
+
+    A recording in which nothing was found has its file, too, and effort.csv tells how much of each was heard.
+    """
+    from mast.detection.export import export as export_events
+
+    with _progress() as on_progress:
+        exported = export_events(
+            events,
+            _format("--to", to),
+            out,
+            combined=combined,
+            min_score=min_score,
+            on_progress=lambda done, total: on_progress("exporting", done, total),
+        )
+    typer.echo(exported.summary())
+
+
+@app.command()
+def report(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")],
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The page to write. [default: report.html in EVENTS]")
+    ] = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out sounds that score less.")] = None,
+) -> None:
+    """Tell on one page what was heard, where and when.
+
+    Effort, sounds an hour by site, day and hour, scores, examples to look at and listen to, and faults.
+    """
+    from mast.detection.report import report as report_events
+
+    with _progress() as on_progress:
+        told = report_events(
+            events, out, min_score, on_progress=lambda done, total: on_progress("adding", done, total)
+        )
+    typer.echo(told.summary())
+
+
+@app.command()
 def show(
     recording: Annotated[str, typer.Argument(help="A sound file, or s3://bucket/key.")],
     boxes: Annotated[
@@ -650,6 +786,38 @@ def _training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
             bars.update(task, completed=progress.step, total=progress.steps, pace=pace)
 
         yield on_progress
+
+
+@contextmanager
+def _detecting_bar() -> Iterator[Callable[[Pace], None]]:
+    """A bar with the speed in hours of sound an hour and the time that remains; in a log, a line every few minutes."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    from mast.detection.tally import length
+
+    console = Console(stderr=True)
+    columns = (TextColumn("Detecting"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
+    with Bars(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("", total=None, pace="starting")
+        told_s = time.monotonic()
+
+        def on_pace(progress: Pace) -> None:
+            nonlocal told_s
+            done = f"{length(progress.done_s)} of {length(progress.total_s)}"
+            pace = "starting"
+            if progress.remaining_s is not None:
+                left = timedelta(seconds=round(progress.remaining_s))
+                pace = f"{done}, {progress.speed:,.0f} hours of sound an hour, {left} left"
+            bars.update(task, completed=progress.done_s, total=progress.total_s, pace=pace)
+            if not console.is_terminal and time.monotonic() - told_s >= LOG_EVERY_S:
+                told_s = time.monotonic()
+                typer.echo(pace, err=True)
+
+        yield on_pace
 
 
 def _tell_end(run: Run, end: End) -> None:

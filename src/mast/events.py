@@ -1,4 +1,4 @@
-"""The records a sound becomes on its way: `Recording`, `Chunk`, `Event`, `Reviewed`; each is also its table's schema."""
+"""The records a sound becomes on its way: `Recording`, `Chunk`, `Event`, `Heard` …; each is also its table's schema."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UtcTime = Annotated[datetime, "UTC"]
 LocalTime = Annotated[datetime, "what the recorder's clock showed, no zone"]
+Repeated = Annotated[str, "the same in many rows, and kept once"]
 FreeColumns = tuple[tuple[str, str], ...]
 Status = Literal["ok", "suspect", "quarantined"]
 Origin = Literal["expert", "model", "pseudo"]
@@ -158,6 +159,44 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Detected:
+    """A sound that a model has found: a row of `events/`. Seconds and Hz are the recording's own.
+
+    `start_utc` and `start_local` are the sound's start: the instant, and what the recorder's clock showed, which was
+    `utc_offset_min` ahead of UTC; None where that is not known. `model` is the identity of the model.
+    """
+
+    recording_id: Repeated
+    start_s: float
+    end_s: float
+    low_hz: float
+    high_hz: float
+    score: float
+    start_utc: UtcTime | None
+    start_local: LocalTime | None
+    utc_offset_min: int | None
+    site: Repeated | None
+    model: Repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What became of a recording when sounds were looked for: a row of `status/`.
+
+    It is ok, or empty where nothing was found in it. A quarantined one could not be heard, or not to its end, for
+    `reason`; what was heard before that counts. `effort_s` is how much was heard, in the recording's own seconds.
+    """
+
+    recording_id: str
+    status: Literal["ok", "empty", "quarantined"]
+    reason: str | None
+    effort_s: float
+    events: int
+    site: str | None
+    start_utc: UtcTime | None
+
+
+@dataclass(frozen=True, slots=True)
 class SplitChunk:
     """A chunk and what it is for; `start_s` and `filled_s` are seconds as heard, after time expansion.
 
@@ -242,6 +281,7 @@ def _arrow_field(name: str, hint: Any) -> pa.Field:
         hint = str
     arrow = {
         str: pa.string(),
+        Repeated: pa.dictionary(pa.int32(), pa.string()),
         int: pa.int64(),
         float: pa.float64(),
         UtcTime: pa.timestamp("us", tz="UTC"),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from mast.annotations.rows import band
+from mast.annotations.rows import Columns, band
 from mast.annotations.tables import Annotations, RecordingFacts, Source, join_facts
 from mast.annotations.text import plain, read_text
 from mast.errors import AnnotationError
@@ -216,3 +216,10 @@ def write(annotations: Annotations, path: str | Path) -> Counter[str]:
     with written_whole(str(path)) as file:
         file.write(text.encode())
     return losses
+
+
+def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+    """Write one prediction set of annotations that come part by part; it has no room for further `columns`."""
+    from mast.annotations.aoef_parts import write_predictions
+
+    return write_predictions(parts, str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -15,6 +16,7 @@ from mast.errors import AnnotationError
 from mast.events import Event, Reviewed
 
 NO_FACTS = "event of a recording whose duration or sample rate is unknown: left out"
+NO_TAGS = "label or free column: left out"
 NO_FACTS_REVIEWED = "reviewed span of a recording whose duration or sample rate is unknown: left out"
 
 
@@ -22,25 +24,19 @@ def collection_of(
     annotations: Annotations, location: str
 ) -> tuple[data.AnnotationProject | data.PredictionSet | data.Dataset, Counter[str]]:
     """The fitting collection, and what it cannot hold."""
-    losses: Counter[str] = Counter()
-    recordings = {name: _recording(item) for name, item in annotations.facts().items()}
-    known = {name: recording for name, recording in recordings.items() if recording}
-    if recordings and not known:
+    kept, losses = _known(annotations)
+    names = annotations.recording_ids()
+    if names and not kept:
         raise AnnotationError(
             f"{location}: AOEF needs the duration and sample rate of recordings, and none is known. Give them with "
             "--recordings recordings.parquet, which mast scan writes."
         )
-    parts = by_recording(annotations)
-    for name in recordings.keys() - known.keys():
-        losses[NO_FACTS] += len(parts[name].events)
-        losses[NO_FACTS_REVIEWED] += len(parts[name].reviewed)
-    identity = _uuid("collection", *recordings)
-    kept = [(recording, parts[name]) for name, recording in known.items()]
-    if not annotations.events and not annotations.reviewed:
-        return data.Dataset(uuid=identity, name="MAST", recordings=list(known.values())), +losses
+    identity = _uuid("collection", *names)
+    if not annotations.events and not annotations.reviewed and not annotations.heard:
+        recordings = [recording for recording, _ in kept]
+        return data.Dataset(uuid=identity, name="MAST", recordings=recordings), losses
     if _all_predicted(annotations):
-        clips = [_predicted(recording, part.events) for recording, part in kept if part.events]
-        return data.PredictionSet(uuid=identity, name="MAST", clip_predictions=clips), +losses
+        return predictions_of(kept, identity), losses
     annotated = [pair for recording, part in kept for pair in _annotated(recording, part)]
     project = data.AnnotationProject(
         uuid=identity,
@@ -48,7 +44,35 @@ def collection_of(
         clip_annotations=[clip for clip, _ in annotated],
         tasks=[task for _, task in annotated],
     )
-    return project, +losses
+    return project, losses
+
+
+def predicted_part(annotations: Annotations) -> tuple[data.PredictionSet, Counter[str]]:
+    """Some recordings of a larger prediction set; it has no tags, which are numbered anew in every part."""
+    bare = tuple(replace(event, label=None, columns=()) for event in annotations.events)
+    kept, losses = _known(replace(annotations, events=bare))
+    losses[NO_TAGS] += sum(bool(event.label or event.columns) for event in annotations.events)
+    return predictions_of(kept, _uuid("part", *annotations.recording_ids())), +losses
+
+
+def predictions_of(kept: Sequence[tuple[data.Recording, Annotations]], identity: UUID) -> data.PredictionSet:
+    """A prediction set of what a model found, or has heard in vain."""
+    clips = [_predicted(recording, part) for recording, part in kept if part.events or part.heard]
+    return data.PredictionSet(uuid=identity, name="MAST", clip_predictions=clips)
+
+
+def _known(annotations: Annotations) -> tuple[list[tuple[data.Recording, Annotations]], Counter[str]]:
+    """Recordings that AOEF can hold, with what is said about each; and what is lost with the others."""
+    losses: Counter[str] = Counter()
+    kept = []
+    for part in by_recording(annotations).values():
+        recording = _recording(part.recordings[0])
+        if recording:
+            kept.append((recording, part))
+        else:
+            losses[NO_FACTS] += len(part.events)
+            losses[NO_FACTS_REVIEWED] += len(part.reviewed)
+    return kept, +losses
 
 
 def _uuid(*parts: object) -> UUID:
@@ -82,7 +106,8 @@ def _all_predicted(annotations: Annotations) -> bool:
     )
 
 
-def _predicted(recording: data.Recording, events: Sequence[Event]) -> data.ClipPrediction:
+def _predicted(recording: data.Recording, part: Annotations) -> data.ClipPrediction:
+    """What a model found in a recording; the clip is as much of it as was heard."""
     items = [
         data.SoundEventPrediction(
             uuid=_uuid("prediction", recording.uuid, index),
@@ -90,9 +115,10 @@ def _predicted(recording: data.Recording, events: Sequence[Event]) -> data.ClipP
             score=event.score or 0.0,
             tags=[data.PredictedTag(tag=tag, score=event.score or 0.0) for tag in _tags(event, "model")],
         )
-        for index, event in enumerate(events)
+        for index, event in enumerate(part.events)
     ]
-    clip = _span(recording, 0.0, recording.duration)
+    heard_s = part.heard[0].effort_s if part.heard else recording.duration
+    clip = _span(recording, 0.0, min(heard_s, recording.duration))
     return data.ClipPrediction(uuid=_uuid("clip", clip.uuid), clip=clip, sound_events=items)
 
 

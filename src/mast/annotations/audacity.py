@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from mast.annotations.files import is_one_file, places_below, recording_named_by
-from mast.annotations.rows import Row, collect, one_line, rows_of
+from mast.annotations.rows import Columns, Row, collect, one_line, rows_of
 from mast.annotations.tables import Annotations, Source, by_recording, is_whole
 from mast.annotations.text import file_name, plain, read_text
 from mast.errors import AnnotationError
@@ -72,11 +73,11 @@ def write(annotations: Annotations, path: str | Path) -> Counter[str]:
             )
         places = dict.fromkeys(parts, location)
         if not parts:
-            _write_track(Annotations(), location, losses)
+            _write_track((), location, losses)
     else:
         places = {name: join(location, place) for name, place in places_below(parts, ENDING).items()}
     for name, part in parts.items():
-        _write_track(part, places[name], losses)
+        _write_track([part], places[name], losses)
         losses[NAME_CHANGED] += recording_named_by(_below(places[name], location)) != name
         losses[NOT_WHOLE] += not any(is_whole(span) for span in part.reviewed)
     return +losses
@@ -88,15 +89,23 @@ def _below(place: str, location: str) -> str:
     )
 
 
-def _write_track(part: Annotations, location: str, losses: Counter[str]) -> None:
+def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+    """Write one label track of annotations that come part by part; it has no room for further `columns`."""
+    losses: Counter[str] = Counter()
+    _write_track(parts, str(path), losses)
+    return +losses
+
+
+def _write_track(parts: Iterable[Annotations], location: str, losses: Counter[str]) -> None:
     with written_whole(location) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        for event, row in zip(part.events, rows_of(part), strict=False):
-            _count_losses(event, losses)
-            times = row.get("start_s"), row.get("end_s"), one_line(row.get("label"), losses)
-            text.write("\t".join(times) + "\n")
-            if event.low_hz is not None:
-                text.write(f"\\\t{plain(event.low_hz)}\t{plain(event.high_hz)}\n")
+        for part in parts:
+            for event, row in zip(part.events, rows_of(part), strict=False):
+                _count_losses(event, losses)
+                times = row.get("start_s"), row.get("end_s"), one_line(row.get("label"), losses)
+                text.write("\t".join(times) + "\n")
+                if event.low_hz is not None:
+                    text.write(f"\\\t{plain(event.low_hz)}\t{plain(event.high_hz)}\n")
         text.flush()
         text.detach()
 

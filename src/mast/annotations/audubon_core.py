@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mast.annotations.files import recording_named_by
-from mast.annotations.rows import Row, collect, rows_from, rows_of, write_rows
+from mast.annotations.rows import Columns, Row, collect, open_rows, rows_from, rows_of, write_rows
 from mast.annotations.tables import Annotations, RecordingFacts, Source
 from mast.annotations.text import file_name, number, read_table
 from mast.errors import AnnotationError
@@ -65,9 +65,20 @@ def _starts(rows: list[Row], own_name: str) -> Iterator[RecordingFacts]:
 
 def write(annotations: Annotations, path: str | Path) -> Counter[str]:
     """Write regions of interest; clock times stay empty where a recording's start is unknown."""
+    return write_rows(_rows(annotations), str(path), SPELLINGS)
+
+
+def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+    """Write one table of regions that come part by part."""
+    with open_rows(str(path), SPELLINGS, columns) as table:
+        for part in parts:
+            table.add(_rows(part))
+    return +table.losses
+
+
+def _rows(annotations: Annotations) -> list[Row]:
     facts = annotations.facts()
-    rows = [_with_clock(row, facts[row.get("recording")].start_utc) for row in rows_of(annotations)]
-    return write_rows(rows, str(path), SPELLINGS)
+    return [_with_clock(row, facts[row.get("recording")].start_utc) for row in rows_of(annotations)]
 
 
 def _with_clock(row: Row, start_utc: datetime | None) -> Row:

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
 from mast.annotations.camtrap_schemas import RESOURCES, TIME_FORMAT
-from mast.annotations.rows import OPTIONAL, Row, collect, rows_from, rows_of, write_rows
+from mast.annotations.rows import (
+    OPTIONAL,
+    Columns,
+    Row,
+    collect,
+    columns_needed,
+    open_rows,
+    rows_from,
+    rows_of,
+)
 from mast.annotations.tables import Annotations, RecordingFacts, Source
-from mast.annotations.text import number, plain, read_table, write_table
+from mast.annotations.text import number, open_table, plain, read_table, write_table
 from mast.errors import AnnotationError
 from mast.storage import join, written_whole
 
@@ -63,6 +72,7 @@ MEDIA_TYPES = {
 NO_SITE = "unknown-site"
 NO_START_EVENT = "event of a recording whose start by the clock is unknown: left out"
 NO_START_REVIEWED = "reviewed span of a recording whose start by the clock is unknown: left out"
+NO_START_HEARD = "recording heard in vain whose start by the clock is unknown: left out"
 SCORE_OUTSIDE = "score outside 0 to 1: left out"
 NOT_OF_SOUND = "observation without a time within a recording: not taken over"
 UNKNOWN_MEDIA = "observation of a medium that media.csv does not list: not taken over"
@@ -137,8 +147,11 @@ def _in_seconds(
 def _blank(
     row: Row, recording: RecordingFacts, start: datetime | None, end: datetime | None
 ) -> dict[str, str]:
-    """A span in which nothing was found: the whole recording, or as long as the observation lasts."""
-    reviewed = row.get("reviewed")
+    """A span in which nothing was found: the whole recording, or as long as the observation lasts.
+
+    Where a machine found nothing, nobody has reviewed it.
+    """
+    reviewed = "none" if row.get("method") == "machine" else row.get("reviewed")
     if not reviewed and row.get("level") == "interval" and start and end:
         reviewed = f"{_seconds(start, recording)}..{_seconds(end, recording)}"
     return {"recording": recording.recording_id, "reviewed": reviewed or "all"}
@@ -155,46 +168,91 @@ def _seconds(moment: datetime, recording: RecordingFacts) -> str:
 
 def write(annotations: Annotations, path: str | Path) -> Counter[str]:
     """Write a package into a folder; recordings without a known start cannot be in it and are counted."""
+    rows = [row for row in map(_observation_of(annotations, Counter()), _rows(annotations)) if row]
+    return write_parts([annotations], path, columns_needed(rows, OBSERVATIONS))
+
+
+def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+    """Write a package of annotations that come part by part."""
     folder = str(path).removesuffix("datapackage.json") or "."
-    facts = annotations.facts()
-    known = {name: item for name, item in facts.items() if item.start_utc is not None}
-    if facts and not known:
-        raise AnnotationError(
-            f"{folder}: Camtrap DP needs the clock time of recordings, and no start is known. Give them with "
-            "--recordings recordings.parquet, made by mast scan --time-zone."
-        )
-    losses = Counter(
-        {
-            NO_START_EVENT: sum(event.recording_id not in known for event in annotations.events),
-            NO_START_REVIEWED: sum(span.recording_id not in known for span in annotations.reviewed),
-        }
-    )
-    rows = [row for row in rows_of(annotations) if row.get("recording") in known]
-    observations = [
-        _observation(row, index, known[row.get("recording")], losses)
-        for index, row in enumerate(rows, start=1)
-    ]
+    losses: Counter[str] = Counter()
+    sites: dict[str, tuple[RecordingFacts, RecordingFacts]] = {}
+    media = _header("media")
     optional = OPTIONAL - {"score", "annotator"}
-    losses += write_rows(observations, join(folder, "observations.csv"), OBSERVATIONS, optional=optional)
-    _write_resource(folder, "media", [_medium(item) for item in known.values()])
-    _write_resource(folder, "deployments", list(_deployments(known.values())))
-    _write_package(folder)
-    return +losses
+    with (
+        open_rows(join(folder, "observations.csv"), OBSERVATIONS, columns, optional=optional) as table,
+        open_table(join(folder, "media.csv"), media) as add_media,
+    ):
+        count, unknown = 0, 0
+        for part in parts:
+            known = [item for item in part.facts().values() if item.start_utc is not None]
+            unknown += len(part.facts()) - len(known)
+            observed = filter(None, map(_observation_of(part, losses), _rows(part)))
+            numbered = [_numbered(row, count + number) for number, row in enumerate(observed, start=1)]
+            count += len(numbered)
+            table.add(numbered)
+            add_media([[medium[name] for name in media] for medium in map(_medium, known)])
+            for item in known:
+                _widen(sites, item)
+        if unknown and not sites:
+            raise AnnotationError(
+                f"{folder}: Camtrap DP needs the clock time of recordings, and no start is known. Give them with "
+                "--recordings recordings.parquet, made by mast scan --time-zone."
+            )
+    deployments = [_deployment(site, *reach) for site, reach in sites.items()]
+    header = _header("deployments")
+    write_table(
+        join(folder, "deployments.csv"), header, [[row[name] for name in header] for row in deployments]
+    )
+    _write_package(folder, {"deployments": header, "media": media, "observations": table.header})
+    return +(losses + table.losses)
 
 
-def _observation(row: Row, index: int, facts: RecordingFacts, losses: Counter[str]) -> Row:
+def _rows(annotations: Annotations) -> list[Row]:
+    """Rows of events and reviews, then one for every recording that a model heard in vain."""
+    named = {item.recording_id for group in (annotations.events, annotations.reviewed) for item in group}
+    return rows_of(annotations) + [
+        Row("", {"recording": item.recording_id, "heard_s": plain(item.effort_s), "origin": "model"})
+        for item in annotations.heard
+        if item.recording_id not in named
+    ]
+
+
+def _observation_of(annotations: Annotations, losses: Counter[str]) -> Callable[[Row], Row | None]:
+    """What makes observations of rows; None of those whose recording has no known start, which are counted."""
+    facts = annotations.facts()
+    spans = Counter(span.recording_id for span in annotations.reviewed)
+
+    def observation(row: Row) -> Row | None:
+        item = facts[row.get("recording")]
+        if item.start_utc is not None:
+            return _observation(row, item, losses)
+        losses[NO_START_EVENT] += bool(row.get("start_s"))
+        losses[NO_START_REVIEWED] += spans.pop(item.recording_id, 0)
+        losses[NO_START_HEARD] += bool(row.get("heard_s"))
+        return None
+
+    return observation
+
+
+def _numbered(row: Row, number: int) -> Row:
+    return replace(row, fields={**row.fields, "id": f"o{number}"})
+
+
+def _observation(row: Row, facts: RecordingFacts, losses: Counter[str]) -> Row:
     is_event = bool(row.get("start_s"))
-    end_s = row.get("end_s") if is_event else plain(facts.duration_s or 0.0)
+    whole_s = plain(facts.duration_s or 0.0)
+    end_s = row.get("end_s" if is_event else "heard_s") or whole_s
+    is_part = is_event or Decimal(end_s) < Decimal(whole_s)
     origin = row.get("origin") or ("model" if row.get("score") else "expert")
     outside = bool(row.get("score")) and not 0 <= float(row.get("score")) <= 1
     losses[SCORE_OUTSIDE] += outside
     fields = {
         **row.fields,
-        "id": f"o{index}",
         "site": facts.site or NO_SITE,
         "start_clock": _clock(facts, row.get("start_s") or "0"),
         "end_clock": _clock(facts, end_s),
-        "level": "interval" if is_event else "media",
+        "level": "interval" if is_part else "media",
         "type": "animal" if is_event else "blank",
         "method": "human" if origin == "expert" else "machine",
         "score": "" if outside else row.get("score"),
@@ -236,20 +294,20 @@ def _medium(facts: RecordingFacts) -> dict[str, str]:
     }
 
 
-def _deployments(recordings: Iterable[RecordingFacts]) -> Iterator[dict[str, str]]:
+def _widen(sites: dict[str, tuple[RecordingFacts, RecordingFacts]], facts: RecordingFacts) -> None:
+    """Count a recording in: each site has the one that began first, and the one that ended last."""
+    first, last = sites.get(facts.site or NO_SITE, (facts, facts))
+    sites[facts.site or NO_SITE] = (min(first, facts, key=_begins), max(last, facts, key=_ends))
+
+
+def _deployment(site: str, first: RecordingFacts, last: RecordingFacts) -> dict[str, str]:
     """A site from its first recording's start to its last one's end."""
-    sites: dict[str, list[RecordingFacts]] = {}
-    for facts in recordings:
-        sites.setdefault(facts.site or NO_SITE, []).append(facts)
-    for site, group in sites.items():
-        first = min(group, key=_begins)
-        last = max(group, key=_ends)
-        yield {
-            "deploymentID": site,
-            "locationName": "" if site == NO_SITE else site,
-            "deploymentStart": _clock(first, "0"),
-            "deploymentEnd": _clock(last, plain(last.duration_s or 0.0)),
-        }
+    return {
+        "deploymentID": site,
+        "locationName": "" if site == NO_SITE else site,
+        "deploymentStart": _clock(first, "0"),
+        "deploymentEnd": _clock(last, plain(last.duration_s or 0.0)),
+    }
 
 
 def _begins(facts: RecordingFacts) -> datetime:
@@ -260,16 +318,15 @@ def _ends(facts: RecordingFacts) -> datetime:
     return _begins(facts) + timedelta(seconds=facts.duration_s or 0.0)
 
 
-def _write_resource(folder: str, name: str, rows: list[dict[str, str]]) -> None:
-    header = [field["name"] for field in RESOURCES[name]["fields"]]
-    write_table(join(folder, f"{name}.csv"), header, [[row[column] for column in header] for row in rows])
+def _header(name: str) -> list[str]:
+    return [field["name"] for field in RESOURCES[name]["fields"]]
 
 
-def _write_package(folder: str) -> None:
+def _write_package(folder: str, headers: Mapping[str, Sequence[str]]) -> None:
     """Describe the three tables as they were written, free columns included."""
     resources = []
     for name, schema in RESOURCES.items():
-        header = read_table(join(folder, f"{name}.csv")).header
+        header = headers[name]
         known = {field["name"]: field for field in schema["fields"]}
         fields = [known.get(column, {"name": column, "type": "string"}) for column in header]
         resources.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 
 ENDINGS = re.compile(
     r"(\.Table\.\d+)?\.selections?(\.table)?\.txt$"
@@ -44,6 +45,17 @@ def places_below(recording_ids: Iterable[str], ending: str) -> dict[str, str]:
             stems[recording_id] = f"{stem}-{count}"
         taken.add(stems[recording_id].casefold())
     return {recording_id: stem + ending for recording_id, stem in stems.items()}
+
+
+def place_below(recording_id: str, ending: str) -> str:
+    """A relative path for one recording's table that no other recording has, without knowing the others."""
+    stem = _safe(recording_id)
+    mark = (
+        ""
+        if stem == recording_id
+        else f"-{sha256(recording_id.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    )
+    return stem + mark + ending
 
 
 def _safe(name: str) -> str:

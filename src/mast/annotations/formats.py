@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,7 @@ from mast.annotations import (
     plain_csv,
     raven,
 )
+from mast.annotations.rows import Columns
 from mast.annotations.tables import Annotations, merge, with_recordings
 from mast.annotations.text import decode
 from mast.config import AnnotationFormat
@@ -61,6 +62,24 @@ FORMATS: dict[AnnotationFormat, Format] = {
     "camtrap-dp": camtrap_dp,
 }
 """In the order in which a file is tried: stricter ones first."""
+
+
+class Streamed(Protocol):
+    """What a format's module offers if it can write more than memory holds."""
+
+    def write_parts(self, parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+        """Write a file or package of whole recordings that come part by part, in a table with these columns."""
+        ...
+
+
+STREAMED: dict[AnnotationFormat, Streamed] = {
+    "raven": raven,
+    "audacity": audacity,
+    "csv": plain_csv,
+    "aoef": aoef,
+    "audubon-core": audubon_core,
+    "camtrap-dp": camtrap_dp,
+}
 
 
 def read_annotations(path: str | Path, format: AnnotationFormat) -> Annotations:  # noqa: A002

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from mast.annotations.files import recording_named_by
-from mast.annotations.rows import collect, rows_from, rows_of, write_rows
+from mast.annotations.rows import Columns, collect, open_rows, rows_from, rows_of, write_rows
 from mast.annotations.tables import Annotations, Source
 from mast.annotations.text import file_name, read_table
 
@@ -74,6 +75,14 @@ def read(path: str | Path, name: str | None = None) -> Annotations:
 def write(annotations: Annotations, path: str | Path) -> Counter[str]:
     """Write everything into one CSV table."""
     return write_rows(rows_of(annotations), str(path), SPELLINGS)
+
+
+def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+    """Write one CSV table of annotations that come part by part."""
+    with open_rows(str(path), SPELLINGS, columns) as table:
+        for part in parts:
+            table.add(rows_of(part))
+    return +table.losses
 
 
 def _first_line(head: str) -> str:

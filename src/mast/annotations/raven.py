@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mast.annotations.files import is_one_file, places_below, recording_named_by
 from mast.annotations.rows import OPTIONAL as OPTIONAL_FIELDS
-from mast.annotations.rows import Row, collect, rows_from, rows_of, write_rows
+from mast.annotations.rows import Columns, Row, collect, open_rows, rows_from, rows_of, write_rows
 from mast.annotations.tables import Annotations, RecordingFacts, Source, by_recording, is_whole
 from mast.annotations.text import decimal, file_name, plain, read_table
 from mast.errors import AnnotationError
@@ -147,7 +147,7 @@ def write(annotations: Annotations, path: str | Path) -> Counter[str]:
 
 def _write_sequence(annotations: Annotations, location: str) -> Counter[str]:
     losses: Counter[str] = Counter()
-    rows = _rows(annotations, _sequence(annotations, location), losses)
+    rows = _rows(annotations, _Sequence(location).begins(annotations), losses)
     losses += write_rows(rows, location, SPELLINGS, "\t", OPTIONAL)
     named = {event.recording_id for event in annotations.events}
     alone = (
@@ -165,29 +165,52 @@ def _names_itself(reviewed: tuple[Reviewed, ...], location: str) -> bool:
     )
 
 
-def _sequence(annotations: Annotations, location: str) -> dict[str, Decimal]:
-    """Where each recording begins in the sequence of all of them."""
-    begins: dict[str, Decimal] = {}
-    at: Decimal | None = Decimal(0)
-    facts = annotations.facts()
-    named = {event.recording_id for event in annotations.events}
-    last = max((index for index, name in enumerate(facts) if name in named), default=-1)
-    for name, item in list(facts.items())[: last + 1]:
-        if at is None:
-            raise AnnotationError(
-                f"{location}: one Raven table over several recordings needs the duration of each. Give them with "
-                "--recordings recordings.parquet, or name a folder to write one table for each recording."
-            )
-        begins[name] = at
-        at = None if item.duration_s is None else at + Decimal(repr(item.duration_s))
-    return begins
+def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
+    """Write one table over recordings that come part by part, in the order of their file sequence."""
+    losses: Counter[str] = Counter()
+    sequence, selections = _Sequence(str(path)), 0
+    with open_rows(str(path), SPELLINGS, columns, "\t", OPTIONAL) as table:
+        for part in parts:
+            table.add(_rows(part, sequence.begins(part), losses, selections))
+            selections += len(part.events)
+    return +(losses + table.losses)
 
 
-def _rows(annotations: Annotations, begins: dict[str, Decimal], losses: Counter[str]) -> list[Row]:
+class _Sequence:
+    """Where recordings begin in the sequence of all of them, which may come some at a time."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._at: Decimal | None = Decimal(0)
+
+    def begins(self, annotations: Annotations) -> dict[str, Decimal]:
+        """Where each of the next recordings begins, as far as that is known."""
+        begins: dict[str, Decimal] = {}
+        named = {event.recording_id for event in annotations.events}
+        for name, item in annotations.facts().items():
+            if self._at is not None:
+                begins[name] = self._at
+                self._at = None if item.duration_s is None else self._at + Decimal(repr(item.duration_s))
+            elif name in named:
+                raise AnnotationError(
+                    f"{self._location}: one Raven table over several recordings needs the duration of each. Give "
+                    "them with --recordings recordings.parquet, or name a folder to write one table for each "
+                    "recording."
+                )
+        return begins
+
+
+def _rows(
+    annotations: Annotations, begins: dict[str, Decimal], losses: Counter[str], before: int = 0
+) -> list[Row]:
+    """Rows of a table that has `before` selections already."""
     facts = annotations.facts()
     events = [_below_nyquist(event, facts[event.recording_id], losses) for event in annotations.events]
     rows = rows_of(replace(annotations, events=tuple(events)))[: len(events)]
-    return [_placed(row, index, begins[row.get("recording")]) for index, row in enumerate(rows, start=1)]
+    return [
+        _placed(row, number, begins[row.get("recording")], facts[row.get("recording")].location)
+        for number, row in enumerate(rows, start=before + 1)
+    ]
 
 
 def _below_nyquist(event: Event, facts: RecordingFacts, losses: Counter[str]) -> Event:
@@ -200,7 +223,7 @@ def _below_nyquist(event: Event, facts: RecordingFacts, losses: Counter[str]) ->
     return replace(event, low_hz=min(event.low_hz, nyquist_hz), high_hz=nyquist_hz)
 
 
-def _placed(row: Row, selection: int, begin_s: Decimal) -> Row:
+def _placed(row: Row, selection: int, begin_s: Decimal, location: str | None) -> Row:
     channel = dict(row.free).get("Channel", "1")
     fields = {
         **row.fields,
@@ -210,6 +233,7 @@ def _placed(row: Row, selection: int, begin_s: Decimal) -> Row:
         "start_s": plain(begin_s + Decimal(row.get("start_s"))),
         "end_s": plain(begin_s + Decimal(row.get("end_s"))),
         "file": file_name(row.get("recording")),
+        "recording": location or row.get("recording"),
         "offset_s": row.get("start_s"),
     }
     return replace(row, fields=fields, free=tuple(item for item in row.free if item[0] != "Channel"))

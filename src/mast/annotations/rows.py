@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from mast.annotations.tables import Annotations, RecordingFacts, Source, is_whole, join_facts
-from mast.annotations.text import Table, is_number, number, plain, write_table
+from mast.annotations.text import Table, is_number, number, open_table, plain
 from mast.errors import AnnotationError
 from mast.events import Event, FreeColumns, Reviewed
 
@@ -190,6 +191,26 @@ def _row(event: Event, reviewed: str) -> Row:
     return Row("", fields, event.columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns that a table is to have beside those it always has: optional fields by our names, and free columns."""
+
+    fields: frozenset[str] = frozenset()
+    free: tuple[str, ...] = ()
+
+
+def columns_needed(rows: Sequence[Row], spellings: Spellings) -> Columns:
+    """The columns without which a table could not hold these rows."""
+    free = tuple(dict.fromkeys(name for row in rows for name, _ in row.free))
+    fields = frozenset(
+        field
+        for field, names in spellings.items()
+        if any(row.get(field) for row in rows)
+        or any(name.casefold() in map(str.casefold, names) for name in free)
+    )
+    return Columns(fields, free)
+
+
 def write_rows(
     rows: Sequence[Row],
     location: str,
@@ -198,28 +219,51 @@ def write_rows(
     optional: Collection[str] = OPTIONAL,
 ) -> Counter[str]:
     """Write rows under a format's names; what could not be written is counted."""
+    with open_rows(location, spellings, columns_needed(rows, spellings), delimiter, optional) as table:
+        table.add(rows)
+    return +table.losses
+
+
+@contextmanager
+def open_rows(
+    location: str,
+    spellings: Spellings,
+    columns: Columns,
+    delimiter: str = ",",
+    optional: Collection[str] = OPTIONAL,
+) -> Iterator[RowTable]:
+    """A table under a format's names that takes rows as they come."""
     losses: Counter[str] = Counter()
-    free = list(dict.fromkeys(name for row in rows for name, _ in row.free))
-    shown = [
-        field
-        for field, names in spellings.items()
-        if field not in optional
-        or any(row.get(field) for row in rows)
-        or any(name.casefold() in map(str.casefold, names) for name in free)
-    ]
+    shown = [field for field in spellings if field not in optional or field in columns.fields]
     header = [spellings[field][0] for field in shown]
-    taken = {name.casefold() for name in header}
-    kept = [name for name in free if name.casefold() not in taken]
+    taken = frozenset(name.casefold() for name in header)
+    kept = [name for name in columns.free if name.casefold() not in taken]
+    names = [one_line(name, losses) for name in (*header, *kept)]
+    with open_table(location, names, delimiter) as add:
+        yield RowTable(names, shown, kept, taken, losses, add, one_lined=delimiter == "\t")
 
-    def cells(row: Row) -> list[str]:
+
+@dataclass(frozen=True)
+class RowTable:
+    """A table that is being written; `losses` count what could not be."""
+
+    header: list[str]
+    shown: list[str]
+    kept: list[str]
+    taken: frozenset[str]
+    losses: Counter[str]
+    write: Callable[[Iterable[Sequence[str]]], None]
+    one_lined: bool
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Write some more rows."""
+        self.write(map(self._cells, rows))
+
+    def _cells(self, row: Row) -> list[str]:
         own = dict(row.free)
-        losses[RENAMED] += sum(name.casefold() in taken for name, _ in row.free)
-        texts = [row.get(field) for field in shown] + [own.get(name, "") for name in kept]
-        return [one_line(text, losses) for text in texts] if delimiter == "\t" else texts
-
-    lines = [cells(row) for row in rows]
-    write_table(location, [one_line(name, losses) for name in (*header, *kept)], lines, delimiter)
-    return +losses
+        self.losses[RENAMED] += sum(name.casefold() in self.taken for name, _ in row.free)
+        texts = [row.get(field) for field in self.shown] + [own.get(name, "") for name in self.kept]
+        return [one_line(text, self.losses) for text in texts] if self.one_lined else texts
 
 
 def one_line(text: str, losses: Counter[str]) -> str:

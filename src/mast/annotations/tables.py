@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
-from mast.events import Event, Recording, Reviewed
+from mast.events import Event, Heard, Recording, Reviewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Source:
 class RecordingFacts:
     """What is known about a recording besides its name; None where nothing tells.
 
-    `start_utc` needs a known time zone; `start_local` is what the recorder's clock showed.
+    `start_utc` needs a known time zone; `start_local` is what the recorder's clock showed. `location` is where the
+    file is.
     """
 
     recording_id: str
@@ -36,13 +37,15 @@ class RecordingFacts:
     start_local: datetime | None = None
     utc_offset_min: int | None = None
     site: str | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
     """Boxes, the spans somebody looked at completely, and what their files tell about the recordings.
 
-    `recordings` stand in the order of their file sequence. `problems` count, by a sentence each, everything the
+    `recordings` stand in the order of their file sequence. `heard` are those that a model listened to, whether or not
+    it found anything; no file that is read tells that. `problems` count, by a sentence each, everything the
     files hold that could not be taken over.
     """
 
@@ -51,11 +54,14 @@ class Annotations:
     recordings: tuple[RecordingFacts, ...] = ()
     problems: Counter[str] = field(default_factory=Counter)
     sources: tuple[Source, ...] = ()
+    heard: tuple[Heard, ...] = ()
 
     def recording_ids(self) -> tuple[str, ...]:
         """Every recording spoken of: those with known facts in their order, then by first mention."""
         names = (
-            item.recording_id for group in (self.recordings, self.events, self.reviewed) for item in group
+            item.recording_id
+            for group in (self.recordings, self.events, self.reviewed, self.heard)
+            for item in group
         )
         return tuple(dict.fromkeys(names))
 
@@ -77,6 +83,7 @@ def merge(parts: Iterable[Annotations]) -> Annotations:
         recordings=join_facts(item for part in parts for item in part.recordings),
         problems=problems,
         sources=tuple(dict.fromkeys(source for part in parts for source in part.sources)),
+        heard=tuple(item for part in parts for item in part.heard),
     )
 
 
@@ -136,9 +143,14 @@ def by_recording(annotations: Annotations) -> dict[str, Annotations]:
         events[event.recording_id].append(event)
     for span in annotations.reviewed:
         spans[span.recording_id].append(span)
+    heard = {item.recording_id: (item,) for item in annotations.heard}
     return {
         name: Annotations(
-            tuple(events[name]), tuple(spans[name]), (facts[name],), Counter(), annotations.sources
+            events=tuple(events[name]),
+            reviewed=tuple(spans[name]),
+            recordings=(facts[name],),
+            sources=annotations.sources,
+            heard=heard.get(name, ()),
         )
         for name in facts
     }

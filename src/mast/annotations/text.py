@@ -6,7 +6,8 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import PurePath
@@ -144,14 +145,27 @@ def write_table(
     location: str, header: Sequence[str], rows: Iterable[Sequence[str]], delimiter: str = ","
 ) -> None:
     """Write a table as UTF-8; a tab-separated one must hold no tabs or line breaks in its cells."""
+    with open_table(location, header, delimiter) as add:
+        add(rows)
+
+
+@contextmanager
+def open_table(
+    location: str, header: Sequence[str], delimiter: str = ","
+) -> Iterator[Callable[[Iterable[Sequence[str]]], None]]:
+    """A table like that of `write_table` that takes rows as they come, and appears when it is complete."""
     with written_whole(location) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        if delimiter == "\t":
-            text.writelines("\t".join(cells) + "\n" for cells in (header, *rows))
-        else:
-            writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
+        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+
+        def add(rows: Iterable[Sequence[str]]) -> None:
+            if delimiter == "\t":
+                text.writelines("\t".join(cells) + "\n" for cells in rows)
+            else:
+                writer.writerows(rows)
+
+        add([header])
+        yield add
         text.flush()
         text.detach()
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from mast import __version__
 from mast.config import Study
+from mast.datasets.loading import Places
 from mast.datasets.split_table import SPLITS_TABLE, existing
 from mast.datasets.splits import SHARED
+from mast.detection.chunks import OnProgress as OnChunks
 from mast.detection.chunks import predict_chunks
 from mast.detection.stitching import stitch
 from mast.errors import ConfigError, ModelError
@@ -28,7 +30,6 @@ from mast.evaluation.trial import Trial, Truths, match_chunks, rows_of_each
 from mast.evaluation.truths import grid_of, in_recordings, read_truths
 from mast.models.checkpoint import Description
 from mast.models.decoding import Detections
-from mast.models.detector import Detector
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded, load_detector
 from mast.recordings.store import AudioStore
@@ -39,6 +40,18 @@ from mast.study.products import STORE, fingerprint_file
 TEST, VALIDATION = "test", "val"
 OnProgress = Callable[[str, int, int], None]
 """`on_progress(test set, done, total)`, in chunks."""
+
+Find = Callable[[Places, OnChunks], Iterable[Detections]]
+"""`find(places, on_chunks)`: the boxes of each chunk at some places of the store, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What an evaluation is about: a model, where it lies, and how it finds boxes."""
+
+    location: str
+    loaded: Loaded[Any]
+    find: Find
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +95,39 @@ def evaluate_study(
 
     The threshold is the one the model was saved with, or else tuned on the validation split; never on a test set.
     """
-    names = _chosen(study, splits)
     store = AudioStore(existing(study, STORE))
     loaded = load_detector(model_location, store)
-    _check_grid(model_location, loaded, study)
-    hear = partial(_hear, study, store, loaded, device, on_progress)
+
+    def find(places: Places, on_chunks: OnChunks) -> Iterable[Detections]:
+        return predict_chunks(loaded, store, places, study.detection, device, on_chunks)
+
+    tested = Tested(model_location, loaded, find)
+    return evaluate_model(study, store, tested, out, splits, on_progress, resamples)
+
+
+def evaluate_model(
+    study: Study,
+    store: AudioStore,
+    tested: Tested,
+    out: str | None = None,
+    splits: Sequence[str] = (),
+    on_progress: OnProgress = lambda name, done, total: None,
+    resamples: int = RESAMPLES,
+) -> Evaluated:
+    """Evaluate anything that finds boxes, as `evaluate_study` does a detector of MAST."""
+    names = _chosen(study, splits)
+    _check_grid(tested, study)
+    hear = partial(_hear, study, store, tested, on_progress)
     sets = [hear(name) for name in names]
     if not any(len(item.truths.chunk_recording) for item in sets):
         raise ConfigError(
             f"{existing(study, SPLITS_TABLE)}: nothing in {', '.join(names)} to test on. Label more sound, or give "
             "splits.test a larger share or splits.block_s a lower value, and run mast splits again."
         )
-    threshold, source = threshold_of(model_location, loaded, hear)
+    threshold, source = threshold_of(tested.location, tested.loaded, hear)
+    description = tested.loaded.description
     results = Results(
-        model=_identified(model_location, loaded.description),
+        model=_identified(tested.location, description),
         made_from=_made_from(study),
         truths=fingerprint_truths([item.truths for item in sets]),
         threshold=threshold,
@@ -105,25 +137,17 @@ def evaluate_study(
         version=__version__,
         created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    folder = out or join(study.work, f"evaluations/{loaded.description.identity}")
+    folder = out or join(study.work, f"evaluations/{description.identity}")
     write_report(folder, results, sets, store)
     write_results(folder, results, sets)
     return Evaluated(results, folder)
 
 
-def _hear(
-    study: Study,
-    store: AudioStore,
-    loaded: Loaded[Detector],
-    device: str,
-    on_progress: OnProgress,
-    split: str,
-) -> Trial:
+def _hear(study: Study, store: AudioStore, tested: Tested, on_progress: OnProgress, split: str) -> Trial:
     """What experts and the model find in a split."""
-    frontend = FrontEnd(study.chunking, study.spectrogram, loaded.frontend.normalisation)
+    frontend = FrontEnd(study.chunking, study.spectrogram, tested.loaded.frontend.normalisation)
     truths, places = read_truths(study, store, split, frontend)
-    found = predict_chunks(loaded, store, places, study.detection, device, partial(on_progress, split))
-    return with_predictions(truths, found, grid_of(study))
+    return with_predictions(truths, tested.find(places, partial(on_progress, split)), grid_of(study))
 
 
 def with_predictions(truths: Truths, detections: Iterable[Detections], grid: MelGrid) -> Trial:
@@ -168,17 +192,17 @@ def _chosen(study: Study, splits: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(splits)) or (TEST, *study.splits.held_out)
 
 
-def _check_grid(location: str, loaded: Loaded[Detector], study: Study) -> None:
+def _check_grid(tested: Tested, study: Study) -> None:
     """Refuse a model that draws its boxes on another grid than the study."""
-    model = loaded.description
+    model = tested.loaded.description
     if model.spectrogram != study.spectrogram:
         raise ModelError(
-            f"{location} draws its boxes on another grid than this study. Set spectrogram to the model's: "
+            f"{tested.location} draws its boxes on another grid than this study. Set spectrogram to the model's: "
             f"{model.spectrogram.model_dump()}, and run mast splits again."
         )
 
 
-def threshold_of(location: str, loaded: Loaded[Detector], hear: Callable[[str], Trial]) -> tuple[float, str]:
+def threshold_of(location: str, loaded: Loaded[Any], hear: Callable[[str], Trial]) -> tuple[float, str]:
     """The least score to report, and where it was chosen."""
     if "score" in loaded.description.thresholds:
         return loaded.description.thresholds["score"], "the threshold the model was saved with"

@@ -78,14 +78,14 @@ def walk(root: str, ignored: Counter[str]) -> Iterator[Found]:
         name = listing.names.pop()
         path = folder + name
         if not name.endswith("/"):
-            yield _named(path, listing.told.get(name) if listing.told else None)
+            yield named(path, listing.told.get(name) if listing.told else None)
             continue
         try:
             levels.append((path, list_folder(path, [level for _, level in levels])))
         except OSError as error:
             fault = "no-permission" if isinstance(error, PermissionError) else "unreadable"
             reason = f"the folder could not be opened: {error.strerror or error}"
-            yield _named(path[:-1], Found("", fault=fault, detail=reason))
+            yield named(path[:-1], Found("", fault=fault, detail=reason))
 
 
 def kind(name: str) -> str:
@@ -93,7 +93,7 @@ def kind(name: str) -> str:
     return name.rpartition(".")[2].strip().lower() if "." in name else ""
 
 
-def _named(path: str, told: Found | None) -> Found:
+def named(path: str, told: Found | None = None) -> Found:
     """A find under its path; a path that is no text becomes one, escaped, and a fault."""
     if not path.isascii():
         try:

@@ -1,26 +1,17 @@
 """Prepared audio is written in *parts* of about an hour, each by one process, each to one Lance fragment.
 
-A part is a list of recordings, or one span of a recording that is longer than a part. Plain child processes, not a
-pool, for Lance must not be forked: they read jobs as JSON lines and answer in JSON lines, they end with their parent,
-and a decoder that brings one down costs one recording.
+A part is a list of recordings, or one span of a recording that is longer than a part.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import queue
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +20,7 @@ import numpy as np
 
 from mast.errors import AudioError, MastError, StorageError
 from mast.events import Step, rows_to_table
+from mast.recordings.children import Child, Serve, serve_parent
 from mast.recordings.decode import Wave, open_audio
 from mast.recordings.store import (
     DATA_VERSION,
@@ -39,7 +31,6 @@ from mast.recordings.store import (
     store_schema,
     to_int16,
 )
-from mast.recordings.workers import child_environment, last_words
 
 if TYPE_CHECKING:
     import lance
@@ -51,7 +42,6 @@ BLOCK_STEPS = 4
 
 _BATCH_STEPS = 8  # rows handed to Lance at once
 _AHEAD = 4  # parts under way or waiting to be committed, for each process
-_GRACE_S = 0.5  # for a process without work to end by itself
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CRASHED = "reading it crashed the decoder"
 _SILENCE = np.zeros(0, np.float32)
@@ -240,8 +230,8 @@ class Writers:
     def __init__(self, location: str, layout: Layout, count: int) -> None:
         self._job = {"store": location, "layout": [layout.sample_rate_hz, layout.step_samples]}
         self._count = count
-        self._idle: queue.SimpleQueue[_Writer] = queue.SimpleQueue()
-        self._writers = [_Writer() for _ in range(count)]
+        self._idle: queue.SimpleQueue[Child] = queue.SimpleQueue()
+        self._writers = [Child("mast.recordings.parts", "preparing") for _ in range(count)]
         for writer in self._writers:
             self._idle.put(writer)
 
@@ -279,62 +269,6 @@ class Writers:
             self._idle.put(writer)
 
 
-class _Writer:
-    """A child process, started again when it has ended; what decoders print on the way is not for the user."""
-
-    def __init__(self) -> None:
-        self._over = False
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ask(self, job: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a job, or None if it brought the process down."""
-        try:
-            process = self._process or self._start()
-            if not process.stdin or not process.stdout:
-                return None
-            process.stdin.write(json.dumps(job).encode() + b"\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            answer = b""
-        if answer.endswith(b"\n"):
-            result: dict[str, Any] = json.loads(answer)
-            return result
-        self._stop()
-        return None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._over:
-            raise MastError("the work was stopped")
-        with tempfile.TemporaryFile() as errors:
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mast.recordings.parts"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=child_environment(),
-            )
-            if process.stdout and not process.stdout.readline():
-                raise MastError(f"a preparing process could not start: {last_words(errors)}")
-        return process
-
-    def end(self) -> None:
-        """Stop for good."""
-        self._over = True
-        self._stop()
-
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):
-                if pipe:
-                    pipe.close()
-
-
 def serve(jobs: Iterator[bytes], answer: Any) -> None:
     """What a child process does: one job after the other."""
     for line in jobs:
@@ -359,29 +293,10 @@ def _span(values: list[Any]) -> Span:
     return Span(Source(*source), first_step, stop_step)
 
 
-def _main() -> None:
-    """Serve until the parent is gone, and then hardly a moment longer, even in the middle of a part."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its children
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a decoder that prints must not talk into the answers
-    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def listen() -> None:
-        for line in sys.stdin.buffer:
-            jobs.put(line)
-        jobs.put(b"")
-        time.sleep(_GRACE_S)
-        os._exit(1)
-
-    def answer(result: dict[str, Any]) -> None:
-        out.write(json.dumps(result).encode() + b"\n")
-        out.flush()
-
-    threading.Thread(target=listen, daemon=True).start()
+def _get_ready() -> Serve:
     lance_module()
-    answer({"ready": True})
-    serve(iter(jobs.get, b""), answer)
+    return serve
 
 
 if __name__ == "__main__":
-    _main()
+    serve_parent(_get_ready)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Self
 
 from mast.errors import MastError
+from mast.recordings.children import child_environment, last_words
 from mast.recordings.find import Found, walk
 from mast.recordings.metadata import Naming
 from mast.recordings.probe import Place, Row, probe_row
@@ -211,21 +212,6 @@ def _rows_one_by_one(spool: Path, batch: int) -> list[Row]:
             crash = finds[len(rows)]._replace(fault="unreadable", detail="reading it crashed the decoder")
             rows.append(probe_row(place, crash))
     return rows
-
-
-def child_environment() -> dict[str, str]:
-    """What a child process of ours needs to find the modules that this one has found."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "OPENBLAS_NUM_THREADS": "1",  # numpy would start threads that nobody needs
-    }
-
-
-def last_words(errors: IO[bytes]) -> str:
-    """The last line a child process printed to its errors before it ended."""
-    errors.seek(0)
-    return errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2] or "it gave no reason"
 
 
 def _flat(place: Place) -> tuple[str | None, ...]:

@@ -1,0 +1,353 @@
+"""A run over an archive: the folder of its events, what it was made with, and what of it is still to do.
+
+The folder holds `run.json`, the table of recordings as it was when the run began, and a file of events and one of
+status for every part. Everything follows from these: who comes later, on whatever machine, goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mast import __version__
+from mast.config import Detection
+from mast.detection.inputs import Given, count_recordings, table_of
+from mast.detection.part import RECORDINGS, Orders
+from mast.detection.plan import Plan, plan_parts
+from mast.detection.recording import HOP
+from mast.detection.tally import length
+from mast.errors import ConfigError, StorageError
+from mast.models.checkpoint import Description
+from mast.models.detector import Detector
+from mast.models.loading import Loaded, load_detector
+from mast.recordings.scan import OnProgress
+from mast.storage import exists, is_remote, join, open_binary, remote, written_whole
+from mast.study.products import fingerprint
+
+RUN = "run.json"
+FORMAT = 1
+"""Changes whenever the same recordings and settings would give other parts or other rows."""
+
+_PART_NAME = re.compile(r"part-(\d+)\.parquet")
+_COPY_BYTES = 1 << 20
+_STEADY = 0.95  # of the gaps between parts that were finished: the longest are nights when nobody worked
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of `count` processes that share an archive, the `number`-th from 1; it does every `count`-th part."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """A shard from 3/10."""
+        match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        shard = cls(*map(int, match.groups())) if match else None
+        if shard is None or not 1 <= shard.number <= shard.count:
+            raise ConfigError(f"--shard {text}: write it as 3/10, the third of ten; the first is 1/10.")
+        return shard
+
+    def parts(self, plan: Plan) -> NDArray[np.int64]:
+        """Numbers of the parts that are its own."""
+        return np.arange(self.number - 1, len(plan), self.count)
+
+
+WHOLE = Shard()
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A run's folder, planned and ready; `notes` are what the user should know before it begins."""
+
+    orders: Orders
+    plan: Plan
+    notes: tuple[str, ...] = ()
+
+    @property
+    def out(self) -> str:
+        """Where everything is."""
+        return self.orders.out
+
+    def done(self) -> NDArray[np.bool_]:
+        """Which parts are done. → (P,)"""
+        done = np.zeros(len(self.plan), np.bool_)
+        numbers = [number for number, _ in _finished(self.out)]
+        done[[number for number in numbers if number < len(done)]] = True
+        return done
+
+    def missing(self, shard: Shard = WHOLE) -> NDArray[np.int64]:
+        """Numbers of the parts of a shard that are still to do."""
+        own = shard.parts(self.plan)
+        return own[~self.done()[own]]
+
+    def summary(self, shard: Shard = WHOLE) -> str:
+        """What there is to do, and roughly how long that takes, for a person to read."""
+        plan, done = self.plan, self.done()
+        own = shard.parts(plan)
+        missing = own[~done[own]]
+        lines = [
+            f"{plan.recordings:,} recordings, {length(plan.seconds.sum())} of sound, in {len(plan):,} parts "
+            f"of about {length(plan.part_s)} → {self.out}",
+            f"Model {self.orders.identity}, sounds from a score of {self.orders.threshold:.3g}",
+        ]
+        if shard.count > 1:
+            lines.append(f"Shard {shard.number} of {shard.count}: {len(own):,} parts")
+        left = length(plan.seconds[missing].sum())
+        lines.append(f"{len(own) - len(missing):,} parts done, {len(missing):,} to do ({left} of sound)")
+        pace_s = _pace_s([finished_s for _, finished_s in _finished(self.out)])
+        if pace_s is not None and len(missing):
+            lines.append(f"At the pace so far that takes about {_duration(pace_s * int((~done).sum()))}")
+        return "\n".join(lines)
+
+    def tidy(self) -> None:
+        """Delete what killed processes left half-written, once nothing is left to do."""
+        if is_remote(self.out) or not self.done().all():
+            return
+        for folder in (Path(self.out), Path(self.out, "events"), Path(self.out, "status")):
+            for path in folder.glob(".*.partial"):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def open_archive(
+    given: Given,
+    model: str,
+    out: str,
+    min_score: float | None = None,
+    on_progress: OnProgress = lambda stage, done, total: None,
+) -> Archive:
+    """A run into the folder `out`, begun or taken up again; another model or other settings are refused."""
+    loaded = load_detector(model)
+    settings = _settings(loaded, given, min_score)
+    if not (has_begun := _read_run(out) is not None):
+        _begin(given, model, out, settings, loaded, on_progress)
+    run, table = _read_run(out) or {}, join(out, RECORDINGS)
+    _check_same(out, run["settings"], settings)
+    if not exists(table):
+        raise StorageError(f"{table} is gone, and the run cannot go on without it. Put it back.")
+    plan = _plan(table, given)
+    orders = _orders(given, model, out, settings, loaded, plan)
+    if orders.fingerprint != run["fingerprint"]:
+        raise StorageError(
+            f"{table} was changed since this run began. Put it back, or give another folder with --out."
+        )
+    counted = count_recordings(given, on_progress) if has_begun else plan.recordings
+    return Archive(orders, plan, tuple(_notes(table, plan, counted)))
+
+
+@contextmanager
+def preview(
+    given: Given,
+    model: str,
+    out: str,
+    min_score: float | None = None,
+    on_progress: OnProgress = lambda stage, done, total: None,
+) -> Iterator[Archive]:
+    """A run as it would be, or as it stands; nothing is written to its folder."""
+    if _read_run(out) is not None:
+        yield open_archive(given, model, out, min_score, on_progress)
+        return
+    loaded = load_detector(model)
+    settings = _settings(loaded, given, min_score)
+    with table_of(given, on_progress) as table:
+        plan = _plan(table, given)
+        yield Archive(_orders(given, model, out, settings, loaded, plan), plan)
+
+
+def _begin(
+    given: Given,
+    model: str,
+    out: str,
+    settings: dict[str, Any],
+    loaded: Loaded[Detector],
+    on_progress: OnProgress,
+) -> None:
+    """Write the table of recordings and then `run.json`; not if another shard was faster: its table is for all."""
+    with table_of(given, on_progress) as table:
+        plan = _plan(table, given)
+        story = _story(given, settings, _orders(given, model, out, settings, loaded, plan), loaded, plan)
+        if exists(join(out, RUN)):
+            return
+        with open_binary(table) as source, written_whole(join(out, RECORDINGS)) as target:
+            shutil.copyfileobj(source, target, _COPY_BYTES)
+    with written_whole(join(out, RUN)) as file:
+        file.write(
+            json.dumps(story, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        )
+
+
+def _settings(loaded: Loaded[Detector], given: Given, min_score: float | None) -> dict[str, Any]:
+    """Everything that changes results."""
+    description = loaded.description
+    detection = _detection(given.detection, description, min_score)
+    threshold = description.thresholds.get("score", detection.min_score) if min_score is None else min_score
+    if not 0 <= threshold <= 1:
+        raise ConfigError(f"--min-score {threshold:g}: give a number from 0 to 1.")
+    hop_frames = round(HOP * loaded.frontend.frames)  # whole frames: neighbours see the same ones
+    return {
+        "format": FORMAT,
+        "model": description.identity,
+        "threshold": threshold,
+        "hop_s": hop_frames * description.spectrogram.shift_s,
+        "detection": detection.model_dump(),
+        **given.story(),
+    }
+
+
+def _detection(chosen: Detection, description: Description, min_score: float | None) -> Detection:
+    """How predictions become boxes: as in the study, or else as the model was saved; with all that is asked for."""
+    changed: dict[str, float] = {}
+    if "nms_iou" in description.thresholds and "nms_iou" not in chosen.model_fields_set:
+        changed["nms_iou"] = description.thresholds["nms_iou"]
+    if min_score is not None:
+        changed["min_score"] = min(min_score, chosen.min_score)
+    return chosen.model_copy(update=changed)
+
+
+def _orders(
+    given: Given, model: str, out: str, settings: dict[str, Any], loaded: Loaded[Detector], plan: Plan
+) -> Orders:
+    location = model if "://" in model else str(Path(model).absolute())
+    folder = out if is_remote(out) else str(Path(out).absolute())
+    return Orders(
+        out=folder,
+        model=location,
+        identity=loaded.description.identity,
+        fingerprint=fingerprint([json.dumps(settings, sort_keys=True).encode(), plan.identity.encode()]),
+        roots={name: item.root for name, item in given.collections.items()},
+        expansions=_expansions(given),
+        detection=settings["detection"],
+        threshold=settings["threshold"],
+        hop_s=settings["hop_s"],
+    )
+
+
+def _expansions(given: Given) -> dict[str, float]:
+    return {name: item.time_expansion for name, item in given.collections.items()}
+
+
+def _plan(table: str, given: Given) -> Plan:
+    return plan_parts(table, _expansions(given))
+
+
+def _notes(table: str, plan: Plan, counted: int) -> Iterator[str]:
+    """What the user should know about the recordings, `counted` of which there are now."""
+    if counted != plan.recordings:
+        yield (
+            f"This run is about the {plan.recordings:,} recordings that were there when it began; now there are "
+            f"{counted:,}. For those that came later, name them and another folder with --out."
+        )
+    if copies := _count_copies(table):
+        yield (
+            f"{copies:,} recordings are copies of others, and their sounds count twice: the column duplicate_of of "
+            f"{table} says which."
+        )
+
+
+def _count_copies(table: str) -> int:
+    """Recordings with the same content as another, from the table's head alone; 0 where that does not tell."""
+    import pyarrow.parquet as pq
+
+    with open_binary(table) as file:
+        head = pq.ParquetFile(file).metadata
+    place = head.schema.names.index("duplicate_of")
+    columns = [head.row_group(number).column(place) for number in range(head.num_row_groups)]
+    return int(
+        sum(column.num_values - column.statistics.null_count for column in columns if column.statistics)
+    )
+
+
+def _story(
+    given: Given, settings: dict[str, Any], orders: Orders, loaded: Loaded[Detector], plan: Plan
+) -> dict[str, Any]:
+    """What `run.json` says."""
+    told = ("source", "licence", "parent", "data", "thresholds", "versions")
+    return {
+        "mast_version": __version__,
+        "fingerprint": orders.fingerprint,
+        "settings": settings,
+        "model": {name: getattr(loaded.description, name) for name in told},
+        "collections": {name: item.model_dump() for name, item in given.collections.items()},
+        "recordings": plan.recordings,
+        "parts": len(plan),
+        "part_s": plan.part_s,
+        "hours": round(float(plan.seconds.sum()) / 3600, 3),
+    }
+
+
+def _read_run(out: str) -> dict[str, Any] | None:
+    """What `run.json` says, or None where no run has begun."""
+    location = join(out, RUN)
+    if not exists(location):
+        return None
+    try:
+        with open_binary(location) as file:
+            run: dict[str, Any] = json.loads(file.read())
+        run["settings"]["collections"], run["fingerprint"]
+    except (ValueError, KeyError, TypeError):
+        raise StorageError(
+            f"{location} is no run that MAST has written. Give another folder with --out."
+        ) from None
+    return run
+
+
+def _check_same(out: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse to mix what was made differently."""
+    old, new = _flat(before), _flat(now)
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if not changed:
+        return
+    told = "; ".join(f"{name} was {old.get(name)}, is now {new.get(name)}" for name in changed[:3])
+    if before["collections"].keys() != now["collections"].keys():
+        told = f"it is about {', '.join(before['collections'])}, not {', '.join(now['collections'])}"
+    raise ConfigError(
+        f"{out} holds the events of another run, and the two must not mix: {told}. "
+        "Give another folder with --out, or the same model, settings and recordings as before."
+    )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = value if isinstance(value, dict) else None
+        flat |= _flat(inner, f"{prefix}{name}.") if inner is not None else {f"{prefix}{name}": value}
+    return flat
+
+
+def _finished(out: str) -> list[tuple[int, float]]:
+    """Number of every part that is done, and when it was, in seconds since 1970."""
+    from pyarrow.fs import FileSelector, LocalFileSystem
+
+    folder = join(out, "status")
+    filesystem, key = remote(folder) if is_remote(folder) else (LocalFileSystem(), folder)
+    found = filesystem.get_file_info(FileSelector(key, allow_not_found=True))
+    named = [(_PART_NAME.fullmatch(info.base_name), info.mtime_ns) for info in found]
+    return [(int(match[1]), (when_ns or 0) / 1e9) for match, when_ns in named if match]
+
+
+def _pace_s(finished_s: list[float]) -> float | None:
+    """Seconds from one finished part to the next, all workers together; None where too few tell."""
+    gaps = np.sort(np.diff(np.sort(finished_s)))
+    steady = gaps[: math.floor(len(gaps) * _STEADY)]
+    return float(steady.mean()) if len(steady) else None
+
+
+def _duration(seconds: float) -> str:
+    """A length of time in words, no more exact than an estimate is."""
+    for unit, length_s in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:,.0f} {unit}"
+    return f"{seconds:,.0f} seconds"

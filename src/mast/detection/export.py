@@ -1,0 +1,227 @@
+"""What a run has found, in the files of other programs; events stream through, however many there are.
+
+A table of effort goes with every export: counts of sounds mean nothing without the hours that were heard.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from mast.annotations.files import place_below
+from mast.annotations.formats import STREAMED
+from mast.annotations.rows import Columns
+from mast.annotations.tables import Annotations, by_recording, facts_of
+from mast.annotations.text import open_table, plain
+from mast.config import AnnotationFormat
+from mast.detection.found import Found, FoundPart, open_found
+from mast.detection.tally import length
+from mast.errors import ConfigError
+from mast.events import Event, Heard, Recording, from_table
+from mast.storage import join
+
+EFFORT = "effort.csv"
+EFFORT_COLUMNS = (
+    *("recording", "site", "start_utc", "start_local", "utc_offset_min", "duration_s"),
+    *("effort_s", "events", "status", "reason"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a format is written: the end of its file names, without which it is a folder; and its further columns.
+
+    `combined` tells whether a file may hold many recordings, or only one; where both are possible, the usual first.
+    """
+
+    ending: str
+    combined: tuple[bool, ...]
+    columns: Columns = Columns()  # noqa: RUF009  # frozen
+
+
+SHAPES: dict[AnnotationFormat, Shape] = {
+    "raven": Shape(
+        ".Table.1.selections.txt",
+        (False, True),
+        Columns(frozenset({"score", "low_hz", "high_hz"}), ("site", "start_utc", "start_local", "model")),
+    ),
+    "audacity": Shape(".txt", (False,)),
+    "csv": Shape(
+        ".csv",
+        (True, False),
+        Columns(frozenset({"score"}), ("site", "start_utc", "start_local", "utc_offset_min", "model")),
+    ),
+    "aoef": Shape(".json", (True, False)),
+    "audubon-core": Shape(
+        ".csv", (True, False), Columns(frozenset({"score", "annotator"}), ("site", "start_local"))
+    ),
+    "camtrap-dp": Shape("", (True,)),
+}
+
+
+TOLD_BY_ANNOTATOR = ("aoef", "audubon-core", "camtrap-dp")
+"""Formats that have a place for who has found a sound, rather than a column for the model."""
+
+
+@dataclass
+class Exported:
+    """What was written where; `losses` count what the format cannot hold."""
+
+    format: AnnotationFormat
+    out: str
+    unfinished: int
+    files: int = 0
+    recordings: int = 0
+    unheard: int = 0
+    heard_s: float = 0.0
+    events: int = 0
+    losses: Counter[str] = field(default_factory=Counter)
+
+    def summary(self) -> str:
+        """The account for a person to read."""
+        lines = [f"{self.events:,} sounds in {self.recordings:,} recordings, {length(self.heard_s)} heard"]
+        if self.unheard:
+            lines.append(f"{self.unheard:,} recordings could not be heard: {EFFORT} says why")
+        if self.unfinished:
+            lines.append(f"{self.unfinished:,} parts of the run are not done yet, and not in here")
+        if self.losses:
+            lines.append(f"Not kept in {self.format}:")
+            lines += [f"  {count:,} x {what}" for what, count in self.losses.most_common()]
+        return "\n".join([*lines, f"Written: {self.out} ({self.files:,} {self.format}, and {EFFORT})"])
+
+
+def export(
+    events: str,
+    to: AnnotationFormat,
+    out: str | None = None,
+    *,
+    combined: bool | None = None,
+    min_score: float | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Exported:
+    """Write the events of a run into a folder, one file for each recording or one over all of them."""
+    shape = _shape(to)
+    is_one = _is_one(to, shape, combined)
+    found = open_found(events, min_score)
+    folder = out or join(events, to)
+    result = Exported(to, folder, found.unfinished)
+    with open_table(join(folder, EFFORT), EFFORT_COLUMNS) as add_effort:
+        parts = _parts(found, to, min_score, result, add_effort, on_progress)
+        if is_one:
+            place = join(folder, f"events{shape.ending}") if shape.ending else folder
+            result.losses += STREAMED[to].write_parts(parts, place, shape.columns)
+            result.files = 1
+        else:
+            for part in parts:
+                _write_each(part, to, shape, result)
+    return result
+
+
+def _shape(to: AnnotationFormat) -> Shape:
+    if to not in SHAPES:
+        raise ConfigError(f"--to {to}: events are exported to {', '.join(SHAPES)}; for others, mast convert.")
+    return SHAPES[to]
+
+
+def _is_one(to: AnnotationFormat, shape: Shape, combined: bool | None) -> bool:  # noqa: FBT001
+    if combined is None or combined in shape.combined:
+        return shape.combined[0] if combined is None else combined
+    raise ConfigError(
+        f"--combined: a file for {to} belongs to one recording. Leave it out."
+        if combined
+        else f"--per-recording: {to} is one package of all recordings. Leave it out."
+    )
+
+
+def _write_each(part: Annotations, to: AnnotationFormat, shape: Shape, result: Exported) -> None:
+    """A file for every recording that was heard, also where nothing was found: that is effort, too."""
+    for recording_id, own in by_recording(part).items():
+        if own.heard:
+            place = join(result.out, place_below(recording_id, shape.ending))
+            result.losses += STREAMED[to].write_parts([own], place, shape.columns)
+            result.files += 1
+
+
+def _parts(
+    found: Found,
+    to: AnnotationFormat,
+    min_score: float | None,
+    result: Exported,
+    add_effort: Callable[[Iterable[Sequence[str]]], None],
+    on_progress: Callable[[int, int], None],
+) -> Iterator[Annotations]:
+    """Annotations of every part, each counted, and its effort written, as it passes."""
+    for done, part in enumerate(found.parts(min_score), start=1):
+        recordings: list[Recording] = from_table(part.recordings, Recording)
+        events = _events(part, to, f"MAST {found.version}, model {found.model}")
+        counts = Counter(event.recording_id for event in events)
+        heard = [_counted(item, counts[item.recording_id]) for item in from_table(part.status, Heard)]
+        add_effort(map(_effort, recordings, heard))
+        listened = [item for item in heard if item.effort_s > 0 or item.status != "quarantined"]
+        result.events += len(events)
+        result.recordings += len(listened)
+        result.unheard += len(heard) - len(listened)
+        result.heard_s += sum(item.effort_s for item in heard)
+        facts = (
+            replace(facts_of(item), location=found.place(item.collection, item.path))
+            for item in recordings
+            if item.status != "quarantined"
+        )
+        yield Annotations(events=tuple(events), recordings=tuple(facts), heard=tuple(listened))
+        on_progress(done, len(found.numbers))
+
+
+def _counted(item: Heard, events: int) -> Heard:
+    """The status of a recording of which so many events are written."""
+    status = item.status if events or item.status == "quarantined" else "empty"
+    return replace(item, events=events, status=status)
+
+
+def _effort(recording: Recording, heard: Heard) -> list[str]:
+    return [
+        recording.recording_id,
+        recording.site or "",
+        _clock(recording.start_utc),
+        _clock(recording.start_local),
+        plain(recording.utc_offset_min),
+        plain(recording.duration_s),
+        plain(round(heard.effort_s, 6)),
+        str(heard.events),
+        heard.status,
+        heard.reason or "",
+    ]
+
+
+def _events(part: FoundPart, to: AnnotationFormat, told_model: str) -> list[Event]:
+    """Events as a format holds them best, in the order of their recordings; no digits that mean nothing."""
+    names = SHAPES[to].columns.free
+    events = []
+    for row in part.events.to_pylist():
+        score = round(row["score"], 6)
+        events.append(
+            Event(
+                recording_id=row["recording_id"],
+                start_s=round(row["start_s"], 6),
+                end_s=round(row["end_s"], 6),
+                low_hz=round(row["low_hz"], 3),
+                high_hz=round(row["high_hz"], 3),
+                label=f"{score:.2f}" if to == "audacity" else None,  # the only text that a label track has
+                score=None if to == "audacity" else score,
+                origin="model",
+                annotator=told_model if to in TOLD_BY_ANNOTATOR else None,
+                columns=tuple((name, _text(row[name])) for name in names),
+            )
+        )
+    return events
+
+
+def _text(value: Any) -> str:
+    return _clock(value) if isinstance(value, datetime) else "" if value is None else str(value)
+
+
+def _clock(moment: datetime | None) -> str:
+    """ISO 8601 to the millisecond: with a Z in UTC, without a zone by the recorder's clock."""
+    return "" if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

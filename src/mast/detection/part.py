@@ -1,0 +1,371 @@
+"""The sounds of one part of an archive: a table of events, and a row about every recording, whatever became of it.
+
+`hear_part` is all that a part needs, whoever calls it: a child process here, a task of a cluster elsewhere. The same
+part gives the same bytes. The status is written last: where it exists, the part is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mast import __version__
+from mast.config import Detection
+from mast.detection.chunks import BoxFinder
+from mast.detection.plan import Part
+from mast.detection.recording import detect_recording
+from mast.errors import MastError, ModelError, StorageError
+from mast.events import Detected, Event, Heard, arrow_schema, rows_to_table
+from mast.models.decoding import Detections
+from mast.models.detector import Detector
+from mast.models.loading import Loaded, load_detector
+from mast.recordings.children import NEWS, Answer, Serve, serve_parent
+from mast.recordings.decode import open_audio
+from mast.recordings.faults import FAULTS
+from mast.storage import is_folder, is_remote, join, open_binary, written_whole
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+RECORDINGS = "recordings.parquet"
+"""The table of recordings in a run's folder; parts are its rows."""
+
+PROVENANCE = b"mast"
+"""Key of a part's own story in its Parquet metadata: JSON with model, version and fingerprint of the settings."""
+
+NEWS_S = 1.0
+"""So often a long recording tells how far it is."""
+
+READINGS = 3
+"""A recording that cannot be read once but can be at another of so many times is not the one to blame."""
+
+_ROW_GROUP_EVENTS = 1 << 14
+_LONGEST_WORDS = 300
+_COLUMNS = [
+    *("recording_id", "collection", "path", "site", "status", "faults", "detail"),
+    *("start_utc", "start_local", "utc_offset_min"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What everyone who works at a run has to know, in plain values that can be sent anywhere.
+
+    `model` is where the model is, `identity` what it has to be; `threshold` is the least score that is reported.
+    """
+
+    out: str
+    model: str
+    identity: str
+    fingerprint: str
+    roots: dict[str, str]
+    expansions: dict[str, float]
+    detection: dict[str, float]
+    threshold: float
+    hop_s: float
+
+    def events(self, number: int) -> str:
+        """Where the events of a part are."""
+        return join(self.out, f"events/part-{number:06d}.parquet")
+
+    def status(self, number: int) -> str:
+        """Where it says what became of the recordings of a part."""
+        return join(self.out, f"status/part-{number:06d}.parquet")
+
+
+class PassingError(MastError):
+    """A trouble that may be over the next time: the part is worth another try."""
+
+
+class News(NamedTuple):
+    """Where a part is: at which row, and how many seconds of sound have been heard."""
+
+    row: int
+    heard_s: float
+
+
+class Source(NamedTuple):
+    """A row of the table of recordings, as far as it is needed here."""
+
+    recording_id: str
+    collection: str
+    path: str
+    site: str | None
+    status: str
+    faults: Sequence[str]
+    detail: str | None
+    start_utc: datetime | None
+    start_local: datetime | None
+    utc_offset_min: int | None
+
+
+class Ear(BoxFinder):
+    """A finder that knows how much of a recording it has heard, and whether it was the finder itself that failed."""
+
+    def __init__(self, loaded: Loaded[Detector], settings: Detection, device: str, hop_s: float) -> None:
+        super().__init__(loaded, settings, device)
+        self.rate_hz = loaded.description.chunking.sample_rate_hz
+        self._hop_samples = round(hop_s * self.rate_hz)
+        self.begin(1.0, lambda heard_s: None)
+
+    def begin(self, time_expansion: float, on_heard: Callable[[float], None]) -> None:
+        """Begin a recording; `on_heard` is told its seconds as they are heard."""
+        self._expansion, self._on_heard = time_expansion, on_heard
+        self._chunks, self.heard_s = 0, 0.0
+        self.failure: ModelError | None = None
+
+    def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
+        """Boxes of the next chunks of the recording. (B, N), (B,) → B"""
+        try:
+            found = super().__call__(sound, filled)
+        except Exception as error:
+            words = " ".join(str(error).split())[:_LONGEST_WORDS]
+            self.failure = ModelError(
+                f"The model cannot compute: {type(error).__name__}: {words}. If memory is short, have fewer processes "
+                "with --workers."
+            )
+            raise self.failure from error
+        self._chunks += len(filled)
+        samples = (self._chunks - 1) * self._hop_samples + int(filled[-1])
+        self.heard_s = samples / self.rate_hz / self._expansion
+        self._on_heard(self.heard_s)
+        return found
+
+
+def open_ear(orders: Orders, device: str) -> Ear:
+    """The run's model on a device; refused if it is not the one that the run began with."""
+    loaded = load_detector(orders.model)
+    if loaded.description.identity != orders.identity:
+        raise ModelError(
+            f"{orders.model} is no longer the model {orders.identity} that this run began with. Put it back."
+        )
+    return Ear(loaded, Detection.model_validate(orders.detection), device, orders.hop_s)
+
+
+def hear_part(
+    part: Part,
+    orders: Orders,
+    ear: Ear,
+    crashed: Mapping[int, str] | None = None,
+    on_news: Callable[[News], None] = lambda news: None,
+) -> None:
+    """Write the events and then the status of a part; rows that have `crashed` are not heard but given their reason."""
+    status: list[tuple[Any, ...]] = []
+    reporter = _Reporter(on_news)
+    with written_whole(orders.events(part.number)) as file, _Events(file, orders) as events:
+        for row, source in enumerate(read_rows(join(orders.out, RECORDINGS), part), part.first_row):
+            reason = _known_fault(source) or (crashed or {}).get(row)
+            heard_s, before = 0.0, events.count
+            if reason is None:
+                reporter.begin(row)
+                heard_s, reason = _hear(source, orders, ear, events, reporter.tell)
+                reporter.end(heard_s)
+            count = events.count - before
+            word = "quarantined" if reason else "ok" if count else "empty"
+            status.append((source.recording_id, word, reason, heard_s, count, source.site, source.start_utc))
+    with written_whole(orders.status(part.number)) as file, _open_table(file, Heard, orders) as writer:
+        writer.write_table(rows_to_table(status, Heard))
+
+
+def _hear(
+    source: Source, orders: Orders, ear: Ear, events: _Events, on_heard: Callable[[float], None]
+) -> tuple[float, str | None]:
+    """Write the events of a recording; gives the seconds heard, and why it ended before its end, if it did."""
+    root, expansion = orders.roots[source.collection], orders.expansions[source.collection]
+    location = join(root, source.path)
+    ear.begin(expansion, on_heard)
+    found = detect_recording(
+        location,
+        ear,
+        recording_id=source.recording_id,
+        min_score=orders.threshold,
+        hop_s=orders.hop_s,
+        time_expansion=expansion,
+    )
+    while True:
+        try:
+            event = next(found, None)
+        except Exception as error:  # one bad file must never end the work, whatever a decoder throws
+            if ear.failure:
+                raise ear.failure from None
+            _check_reachable(root)
+            reason = _in_words(error, location)
+            if _can_be_read(location, ear.rate_hz, expansion):
+                raise PassingError(
+                    f"{location}: {reason} When it was read again, nothing was wrong."
+                ) from None
+            return ear.heard_s, reason
+        if event is None:
+            return ear.heard_s, None
+        events.add(source, event)
+
+
+def read_rows(table: str, part: Part) -> list[Source]:
+    """The recordings of a part."""
+    import pyarrow.parquet as pq
+
+    sources: list[Source] = []
+    with open_binary(table) as file:
+        rows = pq.ParquetFile(file, pre_buffer=False)
+        first_row = 0
+        for group in range(rows.num_row_groups):
+            stop_row = first_row + rows.metadata.row_group(group).num_rows
+            first, stop = max(part.first_row, first_row), min(part.stop_row, stop_row)
+            if first < stop:
+                here = rows.read_row_group(group, columns=_COLUMNS).slice(first - first_row, stop - first)
+                sources += [Source(**row) for row in here.to_pylist()]
+            first_row = stop_row
+    return sources
+
+
+class _Events:
+    """The table of a part's events; rows go to the file as they come."""
+
+    def __init__(self, file: BinaryIO, orders: Orders) -> None:
+        self._writer = _open_table(file, Detected, orders)
+        self._model = orders.identity
+        self._rows: list[tuple[Any, ...]] = []
+        self.count = 0
+
+    def add(self, source: Source, event: Event) -> None:
+        """A sound of a recording."""
+        since = timedelta(seconds=event.start_s)
+        self._rows.append(
+            (
+                *(source.recording_id, event.start_s, event.end_s, event.low_hz, event.high_hz, event.score),
+                source.start_utc and source.start_utc + since,
+                source.start_local and source.start_local + since,
+                *(source.utc_offset_min, source.site, self._model),
+            )
+        )
+        self.count += 1
+        if len(self._rows) == _ROW_GROUP_EVENTS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(rows_to_table(self._rows, Detected))
+        self._rows = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None and self._rows:
+            self._flush()
+        self._writer.close()
+
+
+def _open_table(file: BinaryIO, record: type, orders: Orders) -> pq.ParquetWriter:
+    """A writer whose bytes depend on nothing but the rows, the model, the settings and the version of MAST."""
+    import pyarrow.parquet as pq
+
+    story = {"model": orders.identity, "mast_version": __version__, "fingerprint": orders.fingerprint}
+    schema = arrow_schema(record).with_metadata({PROVENANCE: json.dumps(story)})
+    return pq.ParquetWriter(file, schema, compression="zstd")
+
+
+class _Reporter:
+    """Tells where a part is: at every recording, and now and then in a long one."""
+
+    def __init__(self, on_news: Callable[[News], None]) -> None:
+        self._on_news = on_news
+        self._row, self._before_s, self._told_s = 0, 0.0, 0.0
+
+    def begin(self, row: int) -> None:
+        self._row, self._told_s = row, 0.0
+        self.tell(0.0)
+
+    def tell(self, heard_s: float) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s >= NEWS_S:
+            self._told_s = now_s
+            self._on_news(News(self._row, self._before_s + heard_s))
+
+    def end(self, heard_s: float) -> None:
+        self._before_s += heard_s
+
+
+def _known_fault(source: Source) -> str | None:
+    """Why a recording cannot be heard, where that was known when it was found."""
+    if source.status != "quarantined":
+        return None
+    meanings = [FAULTS[code].meaning for code in source.faults if FAULTS[code].status == "quarantined"]
+    return "; ".join(meanings) + (f" ({source.detail})" if source.detail else "")
+
+
+def _in_words(error: Exception, location: str) -> str:
+    """Why a recording cannot be heard, as one line that does not name it again."""
+    text = str(error) if isinstance(error, MastError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.removeprefix(f"{location}: ").split()).encode("utf-8", "backslashreplace").decode()
+
+
+def _check_reachable(root: str) -> None:
+    """Refuse to blame recordings for a drive that was unplugged, or a bucket that is gone."""
+    told = f"{root}: the recordings cannot be reached any more"
+    try:
+        if is_remote(root):
+            is_there = is_folder(root)
+        else:
+            with os.scandir(root) as entries:
+                is_there = any(entries)  # where a drive was, an empty folder may be left
+    except OSError as error:
+        kind = PassingError if is_remote(root) else StorageError  # a network may be up again soon
+        raise kind(f"{told}: {error.strerror or error}.") from None
+    if not is_there:
+        raise StorageError(f"{told}: they are gone.")
+
+
+def _can_be_read(location: str, rate_hz: int, time_expansion: float) -> bool:
+    """Whether a recording that could not be read can be now, from its start to its end."""
+    for _ in range(READINGS - 1):
+        with suppress(Exception), open_audio(location, rate_hz, time_expansion) as audio:
+            for _block in audio.stream():
+                pass
+            return True
+    return False
+
+
+def serve(orders: Orders, ear: Ear, jobs: Iterator[bytes], answer: Callable[[Answer], None]) -> None:
+    """What a child process does: one part after the other."""
+    for line in jobs:
+        job = json.loads(line)
+        try:
+            hear_part(
+                Part(*job["part"]),
+                orders,
+                ear,
+                dict(job["crashed"]),
+                lambda news: answer({NEWS: news}),
+            )
+        except MastError as error:  # a full disk, a drive that is gone, a model that cannot compute
+            answer({"error": str(error), "may_pass": isinstance(error, PassingError)})
+        except OSError as error:  # a bucket that cannot be written or read just now
+            answer({"error": f"{str(error).rstrip('.')}.", "may_pass": error.errno != errno.ENOSPC})
+        else:
+            answer({})
+
+
+def _get_ready() -> Serve:
+    """A model on one thread, or on one of the GPUs."""
+    orders, device, gpu = Orders(**json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+    torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(gpu)
+    return partial(serve, orders, open_ear(orders, device))
+
+
+if __name__ == "__main__":
+    serve_parent(_get_ready)
