@@ -2,120 +2,132 @@
 
     python -m experiments.run DATA --size small             all that is missing, as long as it takes
     python -m experiments.run DATA --size small --only mast scratch --seeds 0 --minutes 90
-    python -m experiments.run DATA --size smoke --out shift.json
+    python -m experiments.run DATA --only transfer --start CHECKPOINT
+    python -m experiments.run --table main ablations --picture shift.png
 
-Every method is a study, a few changed settings, and the verbs of MAST; every cell (method, seed) keeps its model and its
-evaluation below the work folder, and what is there is not made again. Killed at any moment, the same command goes on.
-Thresholds come from in-domain validation alone, and nothing is chosen by what a shifted test set says.
+Every method is a study, a few changed settings, and the verbs of MAST, or a baseline in its place; every cell (method,
+seed) keeps its model and its evaluation below the work folder, and what is there is not made again. Killed at any moment,
+the same command goes on. Thresholds come from in-domain validation alone, and nothing is chosen by what a shifted test
+set says. Baselines start from random weights, as MAST does, on the same chunks, for as many steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from benchmarks.results import write_result
 from typer.testing import CliRunner
 
+from experiments.baselines.finding import evaluate_baseline
+from experiments.baselines.train import train_baseline
+from experiments.shift.methods import METHODS, Method, budgeted, shortened
+from experiments.shift.picture import draw_shift
+from experiments.shift.summary import SPLITS, finished_cells, summary, validation_ap
+from experiments.shift.tables import TABLES
 from experiments.soundscapes.material import read_material
 from experiments.soundscapes.world import SIZES
 from experiments.soundscapes.write import write_benchmark
 from mast.cli import app
 from mast.config import Study, load_study
+from mast.datasets.split_table import existing
 from mast.detection.evaluate import evaluate_study
-from mast.evaluation.compare import ranking_of
-from mast.evaluation.metrics import METRICS, best_threshold
-from mast.training.finetune import train_study
-from mast.training.loop import Progress
+from mast.errors import MissingExtraError
+from mast.models.checkpoint import load_model
+from mast.recordings.store import AudioStore
+from mast.study.products import STORE
+from mast.training.finetune import EXPERTS, train_study
+from mast.training.loop import End, Progress
 from mast.training.pretrain import pretrain_study
+from mast.training.rehearse import rehearse_study
 from mast.training.run import Run
 from mast.training.selftrain import selftrain_study
 
 RESULTS = Path(__file__).parent / "results"
-SPLITS = {"test": "in_domain", "temporal": "temporal", "site": "site", "unseen": "unseen"}
-FIGURES = ("precision", "recall", "f1", "ap_101_points", "ap_11_points", "mean_iou")
-SUMMARY = ("mast", "mast_st", "control", "recommended")
-
-
-@dataclass(frozen=True)
-class Method:
-    """A row of the table: settings changed, whether the encoder is pretrained, and which detector is taught further."""
-
-    sets: tuple[str, ...] = ()
-    pretrained: bool = False
-    teacher: str | None = None
-
-
-ROBUST = ("normalisation=band-median",)
-METHODS: Mapping[str, Method] = {
-    "scratch_zscore": Method(),
-    "scratch": Method(ROBUST),
-    "mast_zscore": Method(pretrained=True),
-    "mast": Method(ROBUST, pretrained=True),
-    "mast_st": Method(ROBUST, teacher="mast"),
-    "control": Method((*ROBUST, "selftrain.curriculum=control"), teacher="mast"),
-    "no_contrastive": Method((*ROBUST, "train.contrastive_weight=0"), pretrained=True),
-    "no_adapter": Method((*ROBUST, "model.adapter=none"), pretrained=True),
-    "st_stage_1": Method((*ROBUST, "selftrain.curriculum=pseudo"), teacher="mast"),
-    "st_stage_2": Method((*ROBUST, "selftrain.curriculum=expert"), teacher="mast"),
-    "st_union": Method((*ROBUST, "selftrain.curriculum=union"), teacher="mast"),
-    "recommended": Method(
-        (
-            *ROBUST,
-            "selftrain.min_precision=0.6",
-            "selftrain.quiet_backgrounds=true",
-            "augmentation.mix_probability=0.5",
-        ),
-        teacher="mast",
-    ),
-}
-"""Rows of the tables. `recommended` and `control` are not the paper's (docs/explanation/results.md)."""
+FIGURES = ("precision", "recall", "f1", "ap_area", "ap_101_points", "ap_11_points", "mean_iou")
+PACKAGES = ("torch", "torchvision", "timm", "numpy", "transformers", "ultralytics")
+PICTURE_DPI = 120
 
 
 def main() -> None:
-    """Make the benchmark, then every cell that is missing, and write the tables after each."""
+    """Make the benchmark and every cell that is missing, and write the results; or show those that are there."""
+    options = _options()
+    if options.table is not None or options.picture:
+        show(options.out, options.table or [], options.picture)
+        return
+    if options.data is None:
+        raise SystemExit("DATA is missing: the folder of sources to make the soundscapes from.")
+    start = str(options.start.absolute()) if options.start else None
+    table = Table(options.data, options.work / options.size, options.size, tuple(options.sets), start)
+    names = options.only or [name for name in METHODS if start or not METHODS[name].is_given]
+    start_s = time.monotonic()
+    for seed in options.seeds:
+        for name in names:
+            if time.monotonic() - start_s > options.minutes * 60:
+                break
+            try:
+                table.cell(name, seed)
+            except MissingExtraError as error:
+                print(f"{name} {seed} is left out. {error}", flush=True)
+            write_result(options.out, {"size": options.size, "rows": table.rows()}, PACKAGES)
+    values = {"size": options.size, **summary(finished_cells(table.cells))}
+    write_result(summary_of(options.out), values, PACKAGES)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path)
+    parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--work", type=Path, default=Path("shift"))
     parser.add_argument("--out", type=Path, default=RESULTS / "shift.json")
-    parser.add_argument("--only", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--only", nargs="*", choices=METHODS, help="methods; all of them if none is named")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", dest="sets")
+    parser.add_argument("--start", type=Path, help="a pretrained model for the method transfer")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no cell after so long")
-    options = parser.parse_args()
-    table = Table(options.data, options.work / options.size, options.size, tuple(options.sets))
-    start_s = time.monotonic()
-    for seed in options.seeds:
-        for name in options.only:
-            if time.monotonic() - start_s > options.minutes * 60:
-                break
-            table.cell(name, seed)
-            rows = table.rows()
-            write_result(options.out, {"size": options.size, "rows": rows}, ("torch", "timm", "numpy"))
-            write_result(
-                options.out.with_name(f"{options.out.stem}_summary.json"),
-                {"size": options.size, **summary(rows)},
-                ("torch",),
-            )
+    parser.add_argument(
+        "--table", nargs="*", choices=TABLES, help="print tables of --out, all if none is named; make nothing"
+    )
+    parser.add_argument("--picture", type=Path, help="draw the results of --out into this file; make nothing")
+    return parser.parse_args()
+
+
+def summary_of(out: Path) -> Path:
+    """Where the summary of a result file is."""
+    return out.with_name(f"{out.stem}_summary.json")
+
+
+def show(out: Path, names: Sequence[str], picture: Path | None) -> None:
+    """Print tables of result files, and draw them."""
+    result, told = (json.loads(path.read_text("utf-8")) for path in (out, summary_of(out)))
+    for name in names or (() if picture else TABLES):
+        print(f"{name}\n\n{TABLES[name](result, told)}")
+    if picture:
+        draw_shift(told).savefig(picture, dpi=PICTURE_DPI)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Where the cells of a benchmark are, and how to make them."""
+    """Where the cells of a benchmark are, and how to make them; `start` is the model that `transfer` goes on from."""
 
     data: Path
     folder: Path
     size: str
     sets: tuple[str, ...]
+    start: str | None = None
+
+    @property
+    def cells(self) -> Path:
+        """Folder of all cells."""
+        return self.folder / "cells"
 
     @property
     def study_file(self) -> Path:
@@ -135,82 +147,99 @@ class Table:
         """The study of a cell."""
         method = METHODS[name]
         seeds = tuple(f"{stage}.seed={seed}" for stage in ("train", "selftrain.pseudo", "selftrain.expert"))
-        start = (f"train.start={self.encoder(method).model}",) if method.pretrained else ()
-        return load_study(self.study_file, [*method.sets, *seeds, *start, *self.sets])
+        return load_study(self.study_file, [*method.sets, *seeds, *self._begin(method), *self.sets])
+
+    def _begin(self, method: Method) -> tuple[str, ...]:
+        """Settings that say what a method's encoder starts as; a given one hears as it is used to."""
+        if method.is_given:
+            if self.start is None:
+                raise SystemExit("transfer needs a pretrained model: --start FOLDER.")
+            scaling = load_model(self.start)[0].normalisation
+            return (f"train.start={self.start}", *((f"normalisation={scaling.kind}",) if scaling else ()))
+        if method.is_rehearsed:
+            return (f"train.start={self.rehearsal(method).model}",)
+        return (f"train.start={self.encoder(method).model}",) if method.pretraining else ()
 
     def encoder(self, method: Method) -> Run:
         """The pretrained encoder of a method, made if it is not there; one serves all seeds."""
-        settings = load_study(self.study_file, [*method.sets, *self.sets])
-        run = Run(self.folder / "pretrain" / settings.normalisation)
+        study, name = load_study(self.study_file, [*method.sets, *self.sets]), ""
+        if method.pretraining != 1:
+            name = f"-{round(100 * method.pretraining)}"
+            study = study.model_copy(update={"pretrain": shortened(study.pretrain, method.pretraining)})
+        name = f"{study.normalisation}{name}"
+        run = Run(self.folder / "pretrain" / name)
         if not run.is_finished:
-            pretrain_study(settings, run, "auto", told(f"pretrain {settings.normalisation}"))
+            pretrain_study(study, run, "auto", told(f"pretrain {name}"))
+        return run
+
+    def rehearsal(self, method: Method) -> Run:
+        """The detector that has rehearsed for a method, made if it is not there; one serves all seeds."""
+        study = load_study(self.study_file, [*method.sets, *self.sets])
+        run = Run(self.folder / "rehearse" / study.normalisation)
+        if not run.is_finished:
+            rehearse_study(study, run, "auto", told(f"rehearse {study.normalisation}"))
         return run
 
     def cell(self, name: str, seed: int) -> Path:
         """A method's model for a seed, trained and evaluated if it is not. → its folder"""
-        folder = self.folder / "cells" / name / str(seed)
+        folder = self.cells / name / str(seed)
         if (folder / "evaluation" / "results.json").exists():
             return folder
-        study, run, method = self.study(name, seed), Run(folder), METHODS[name]
-        if method.teacher:
-            teacher = Run(self.cell(method.teacher, seed)).model
-            end = selftrain_study(study, run, str(teacher), "auto", told_stage(f"{name} {seed}")).end
-        else:
-            end = train_study(study, run, "auto", told(f"{name} {seed}"))
+        study, run = self.study(name, seed), Run(folder)
+        end = self._learn(name, seed, study, run)
         if end != "finished":
             raise SystemExit(f"{name} {seed}: {end}; the same command goes on.")
-        evaluate_study(study, str(run.model), str(folder / "evaluation"))
+        evaluate = evaluate_baseline if METHODS[name].baseline else evaluate_study
+        evaluate(study, str(run.model), str(folder / "evaluation"))
         return folder
+
+    def _learn(self, name: str, seed: int, study: Study, run: Run) -> End:
+        """Train a cell's model, or go on with it."""
+        method, on_progress = METHODS[name], told(f"{name} {seed}")
+        if method.baseline:
+            return train_baseline(method.baseline, study, run, "auto", on_progress)
+        if method.teacher:
+            teacher = Run(self.cell(method.teacher, seed)).model
+            return selftrain_study(study, run, str(teacher), "auto", told_stage(f"{name} {seed}")).end
+        if not method.is_taught:
+            shutil.copytree(self.rehearsal(method).model, run.model, dirs_exist_ok=True)
+            return "finished"
+        lesson = EXPERTS
+        if method.budget:
+            study, lesson = budgeted(study, AudioStore(existing(study, STORE)), method.budget, seed)
+        return train_study(study, run, "auto", on_progress, lesson)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each cell that is there and each test set."""
-        found = []
-        for results in sorted((self.folder / "cells").glob("*/*/evaluation/results.json")):
-            name, seed = results.parts[-4:-2]
-            if name not in METHODS:
-                continue
-            for split, title in SPLITS.items():
-                measured = measured_on(results.parent, split)
-                command = f"python -m experiments.run DATA --size {self.size} --only {name} --seeds {seed}"
-                found.append(
-                    {"method": name, "seed": int(seed), "split": title, **measured, "command": command}
-                )
-        return found
+        return [
+            {
+                "method": name,
+                "seed": seed,
+                "split": title,
+                **measured_on(cell / "evaluation", split),
+                "validation_ap": round(validation_ap(cell), 4),
+                "command": self.command(name, seed),
+            }
+            for name, seeds in finished_cells(self.cells).items()
+            for seed, cell in seeds.items()
+            for split, title in SPLITS.items()
+        ]
+
+    def command(self, name: str, seed: int) -> str:
+        """What makes a cell."""
+        given = ("--start", "CHECKPOINT") if METHODS[name].is_given else ()
+        changed = [word for item in self.sets for word in ("--set", item)]
+        words = ["DATA", "--size", self.size, "--only", name, "--seeds", str(seed), *given, *changed]
+        return f"python -m experiments.run {' '.join(words)}"
 
 
 def measured_on(folder: Path, split: str) -> dict[str, Any]:
     """Figures of one test set with intervals over recordings, and F1 at the threshold that would have suited it best."""
     values = json.loads((folder / "results.json").read_text("utf-8"))
     own = next(item for item in values["sets"] if item["name"] == split)
-    numbers = own["ways"]["iou"]["numbers"]
-    ranking = ranking_of(str(folder), split)
-    best = best_threshold(ranking)
-    best_f1 = METRICS["f1"](ranking.above(best), None) if np.isfinite(best) else 0.0
-    figures = {name: numbers[name] for name in FIGURES}
-    return {"best_f1": round(best_f1, 4), **figures, "recordings": own["recordings"]}
-
-
-def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over seeds of the rows that the claims are about; the best baseline is the best in-domain one."""
-    told: dict[str, Any] = {}
-    for name in SUMMARY:
-        own = [row for row in rows if row["method"] == name]
-        if own:
-            told[name] = {
-                split: {
-                    figure: round(
-                        float(np.mean([_value(row[key]) for row in own if row["split"] == split])), 4
-                    )
-                    for figure, key in (("f1", "f1"), ("best_f1", "best_f1"), ("ap", "ap_101_points"))
-                }
-                for split in SPLITS.values()
-            }
-            told[name]["seeds"] = len({row["seed"] for row in own})
-    return told
-
-
-def _value(number: Any) -> float:
-    return float(number["value"] if isinstance(number, Mapping) else number)
+    matched = own["ways"]["iou"]
+    figures = {name: matched["numbers"][name] for name in FIGURES}
+    return {"best_f1": round(matched["best_f1"] or 0.0, 4), **figures, "recordings": own["recordings"]}
 
 
 def told(what: str) -> Callable[[Progress], None]:

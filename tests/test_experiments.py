@@ -45,6 +45,8 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
 SHORT = (
     "train.epochs=1",
     "train.warmup_epochs=0",
+    "rehearse.epochs=1",
+    "rehearse.warmup_epochs=0",
     "pretrain.epochs=1",
     "pretrain.warmup_epochs=0",
     "selftrain.rounds=1",
@@ -58,7 +60,8 @@ SHORT = (
 def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_nothing_to_do(tmp_path):
     if not DATA:
         pytest.skip("needs real recordings: set MAST_DATA to their folder")
-    command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke", "--only", "mast_st"]
+    command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke"]
+    command += ["--only", "energy", "mast_st", "rehearsed"]
     command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "shift.json")]
     command += [word for item in SHORT for word in ("--set", item)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
@@ -66,11 +69,12 @@ def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_noth
     rows = json.loads((tmp_path / "shift.json").read_text("utf-8"))["rows"]
     assert {(row["method"], row["split"]) for row in rows} == {
         (method, split)
-        for method in ("mast", "mast_st")
+        for method in ("energy", "mast", "mast_st", "rehearsed")
         for split in ("in_domain", "temporal", "site", "unseen")
     }
     told = json.loads((tmp_path / "shift_summary.json").read_text("utf-8"))
-    assert {"f1", "best_f1", "ap"} <= told["mast_st"]["site"].keys()
+    assert {"f1", "best_f1", "ap", "ap_interval"} <= told["mast_st"]["site"].keys()
+    assert told["best_baseline"]["name"] == "energy" and told["targets"]["a_f1"]["value"] is None
     models = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("weights.safetensors")}
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("weights.safetensors")} == models

@@ -44,6 +44,17 @@ def main() -> None:
         sys.exit(f"{', '.join(stale)}: out of date; run python tools/figures.py")
 
 
+def shift(name: str) -> Callable[[], str]:
+    """A table of the shift benchmark."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from experiments.shift.tables import TABLES
+
+    return lambda: TABLES[name](
+        result("experiments/results/shift.json"), result("experiments/results/shift_summary.json")
+    )
+
+
 def result(path: str) -> dict[str, Any]:
     """A result file."""
     values: dict[str, Any] = json.loads((ROOT / path).read_text("utf-8"))
@@ -165,6 +176,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "knn_probe": knn_probe,
     "narrow_band": narrow_band,
     "real_small": real_small,
+    **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations")},
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The shift benchmark's methods, and what its cells come to: intervals, targets, tables and a picture."""

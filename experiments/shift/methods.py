@@ -1,0 +1,167 @@
+"""The rows of the benchmark's tables: what each method changes about the study, and what it learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from mast.config import Pretrain, Study, Train
+from mast.datasets.budget import Span, Strategy, propose
+from mast.datasets.examples import TRAIN, detection_examples
+from mast.datasets.loading import FixedChunks
+from mast.recordings.store import AudioStore
+from mast.training.finetune import Lesson
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A share of the labelled minutes, chosen as `mast budget` would have."""
+
+    share: float
+    strategy: Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A row: settings changed, and how its detector comes about.
+
+    `pretraining` is how long its encoder is pretrained, as a share of the full length; `is_rehearsed` says that it starts
+    from a detector that has rehearsed on made-up calls, and `is_taught` that it then learns from labels; `teacher` is the
+    method that it goes on from by self-training; `baseline` the detector that stands in MAST's place; `is_given` says
+    that it starts from the checkpoint of `--start`.
+    """
+
+    sets: tuple[str, ...] = ()
+    pretraining: float = 0.0
+    is_rehearsed: bool = False
+    is_taught: bool = True
+    teacher: str | None = None
+    baseline: str | None = None
+    budget: Budget | None = None
+    is_given: bool = False
+
+
+ROBUST = ("normalisation=band-median",)
+
+
+def opened(stage: str) -> tuple[str, ...]:
+    """All of an encoder that is not random learns from the start at the full rate, as a random one does."""
+    blocks = f"{stage}.unfreezing"
+    return (
+        f"{blocks}.first_epoch=0",
+        f"{blocks}.blocks=12",
+        f"{blocks}.multiple=1",
+        f"{stage}.backbone_multiple=1",
+    )
+
+
+OPEN = opened("train")
+REHEARSED = (*ROBUST, *OPEN, "train.lr=3e-4")
+"""What has rehearsed learns from labels at the rate of self-training, a third of that for random weights."""
+
+TAUGHT = (
+    *ROBUST,
+    *opened("selftrain.pseudo"),
+    *opened("selftrain.expert"),
+    "selftrain.min_precision=0.6",
+    "selftrain.silence_unsure=true",
+)
+
+METHODS: Mapping[str, Method] = {
+    "energy": Method(baseline="energy"),
+    "faster_rcnn": Method(baseline="faster_rcnn"),
+    "fcos": Method(baseline="fcos"),
+    "fcos_band_median": Method(ROBUST, baseline="fcos"),
+    "detr": Method(baseline="detr"),
+    "yolo": Method(baseline="yolo"),
+    "transfer": Method(is_given=True),
+    "scratch_zscore": Method(),
+    "scratch": Method(ROBUST),
+    "mast_zscore": Method(pretraining=1),
+    "mast": Method(ROBUST, pretraining=1),
+    "mast_pretrain_third": Method(ROBUST, pretraining=1 / 3),
+    "mast_equal_rates": Method((*ROBUST, *OPEN), pretraining=1),
+    "mast_st": Method(ROBUST, teacher="mast"),
+    "control": Method((*ROBUST, "selftrain.curriculum=control"), teacher="mast"),
+    "no_contrastive": Method((*ROBUST, "train.contrastive_weight=0"), pretraining=1),
+    "no_adapter": Method((*ROBUST, "model.adapter=none"), pretraining=1),
+    "conv_adapter": Method((*ROBUST, "model.adapter=conv"), pretraining=1),
+    "anisotropic_adapter": Method((*ROBUST, "model.adapter=anisotropic"), pretraining=1),
+    "st_stage_1": Method((*ROBUST, "selftrain.curriculum=pseudo"), teacher="mast"),
+    "st_stage_2": Method((*ROBUST, "selftrain.curriculum=expert"), teacher="mast"),
+    "st_union": Method((*ROBUST, "selftrain.curriculum=union"), teacher="mast"),
+    "labels_25_random": Method(ROBUST, pretraining=1, budget=Budget(0.25, "random")),
+    "labels_25_sequential": Method(ROBUST, pretraining=1, budget=Budget(0.25, "sequential")),
+    "labels_25_time_balanced": Method(ROBUST, pretraining=1, budget=Budget(0.25, "time-balanced")),
+    "labels_50_random": Method(ROBUST, pretraining=1, budget=Budget(0.5, "random")),
+    "labels_50_sequential": Method(ROBUST, pretraining=1, budget=Budget(0.5, "sequential")),
+    "labels_50_time_balanced": Method(ROBUST, pretraining=1, budget=Budget(0.5, "time-balanced")),
+    "rehearsed_only": Method(ROBUST, is_rehearsed=True, is_taught=False),
+    "rehearsed": Method(REHEARSED, is_rehearsed=True),
+    "rehearsed_on": Method(
+        (*REHEARSED, "train.rehearsed_share=0.5", "train.epochs=20", "train.warmup_epochs=1"),
+        is_rehearsed=True,
+    ),
+    "rehearsed_control": Method((*TAUGHT, "selftrain.curriculum=control"), teacher="rehearsed"),
+    "recommended": Method(TAUGHT, teacher="rehearsed"),
+}
+"""Rows of the tables. Those with band medians, rehearsal or a control are not the paper's."""
+
+
+def budgeted(study: Study, store: AudioStore, budget: Budget, seed: int) -> tuple[Study, Lesson]:
+    """A study that learns from a share of its labelled recordings alone, for as many steps as from all of them.
+
+    Backgrounds come from these recordings too: that a chunk is quiet is also a label. Validation stays whole.
+    """
+    labelled = detection_examples(study, store, TRAIN)
+    names = labelled.table["recording_id"].to_numpy(zero_copy_only=False)
+    hours = budget.share * labelled.table["filled_s"].to_numpy().sum() / 3600
+    chosen = {span.recording_id for span in propose(_spans(labelled.table), hours, budget.strategy, seed)}
+    rows = np.flatnonzero([name in chosen for name in names])
+    places, boxes = labelled.chunks.places(0, rows), labelled.chunks.boxes(rows)
+    quiet = places[[not len(own) for own in boxes]]
+    train = stretched(study.train, _steps(len(names), study.train) / _steps(len(rows), study.train))
+    return study.model_copy(update={"train": train}), Lesson(FixedChunks(places, boxes), quiet)
+
+
+def _spans(table: pa.Table) -> list[Span]:
+    """A span for each recording of a table of chunks."""
+    columns = [
+        table[name].to_pylist() for name in ("recording_id", "start_s", "filled_s", "site", "start_local")
+    ]
+    spans: dict[str, Span] = {}
+    for name, start_s, filled_s, site, start_local in zip(*columns, strict=True):
+        first = spans.setdefault(name, Span(name, start_s, start_s, site, start_local))
+        spans[name] = replace(first, end_s=start_s + filled_s)
+    return list(spans.values())
+
+
+def _steps(chunks: int, settings: Train) -> int:
+    """Steps of an epoch, of whole batches."""
+    return max(1, chunks // settings.batch)
+
+
+def stretched(settings: Train, factor: float) -> Train:
+    """Everything that is counted in epochs, so many times as long."""
+    unfreezing = settings.unfreezing
+    turns = {
+        "first_epoch": round(unfreezing.first_epoch * factor),
+        "every_epochs": max(1, round(unfreezing.every_epochs * factor)),
+    }
+    return settings.model_copy(
+        update={
+            "epochs": max(1, round(settings.epochs * factor)),
+            "warmup_epochs": settings.warmup_epochs * factor,
+            "picture_epochs": max(1, round(settings.picture_epochs * factor)),
+            "unfreezing": unfreezing.model_copy(update=turns),
+        }
+    )
+
+
+def shortened(settings: Pretrain, share: float) -> Pretrain:
+    """Pretraining of a share of its length; its learning rate falls as far."""
+    epochs = max(1, round(settings.epochs * share))
+    return settings.model_copy(update={"epochs": epochs, "warmup_epochs": settings.warmup_epochs * share})

@@ -1,0 +1,210 @@
+"""What the cells of the benchmark come to: means over seeds with intervals, paired differences, and the targets.
+
+Recordings are drawn again and again, the same for all seeds and for both sides of a difference. An interval so says how
+far a figure depends on which recordings were tested; `by_seed` shows how far on the seed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.shift.methods import METHODS
+from mast.evaluation.compare import ranking_of
+from mast.evaluation.figures import SEED
+from mast.evaluation.intervals import RESAMPLES, Interval, confidence_interval
+from mast.evaluation.matching import Floats
+from mast.evaluation.metrics import METRICS, Ranking, best_threshold
+
+SPLITS = {"test": "in_domain", "temporal": "temporal", "site": "site", "unseen": "unseen"}
+FIGURES = {"f1": "f1", "best_f1": "f1", "ap": "ap_101_points"}
+"""Figures of the summary, and their metric; `best_f1` is F1 at the threshold that would have suited the set best."""
+
+HEADLINE = (
+    "best_baseline",
+    "scratch",
+    "mast",
+    "mast_st",
+    "control",
+    "rehearsed",
+    "rehearsed_control",
+    "recommended",
+)
+PAIRS = (
+    ("recommended", "best_baseline"),
+    ("mast_st", "control"),
+    ("mast", "scratch"),
+    ("recommended", "rehearsed_control"),
+    ("rehearsed", "scratch"),
+)
+CHOICE = "average precision on in-domain validation, of the first seed"
+BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
+
+Cells = Mapping[str, Mapping[int, Path]]
+"""Folders of finished cells by method and seed."""
+
+Held = dict[str, dict[str, Ranking]]
+"""Of one cell: by test set and figure, the ranking to take the figure's metric of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A difference of two methods, or a share of one, that the benchmark asks for."""
+
+    claim: str
+    pair: tuple[str, str]
+    split: str
+    figure: str
+    least: float
+
+
+TARGETS = {
+    "a_f1": Target("recommended beats the best baseline", PAIRS[0], "site", "f1", 0.10),
+    "a_ap": Target("recommended beats the best baseline", PAIRS[0], "site", "ap", 0.10),
+    "b_site": Target("self-training beats as many steps on labels alone", PAIRS[1], "site", "ap", 0.05),
+    "b_in_domain": Target("and loses no more than 0.03 in-domain", PAIRS[1], "in_domain", "ap", -0.03),
+    "b_recommended_site": Target("so it does after rehearsal", PAIRS[3], "site", "ap", 0.05),
+    "b_recommended_in_domain": Target("and loses no more there", PAIRS[3], "in_domain", "ap", -0.03),
+    "c": Target("pretraining beats random weights", PAIRS[2], "site", "ap", 0.05),
+}
+KEPT = 0.65
+"""Share of its in-domain F1 that `recommended` is to keep at other sites: target d."""
+
+
+def finished_cells(folder: Path) -> dict[str, dict[int, Path]]:
+    """The cells below a folder that were evaluated, in the order of `METHODS`."""
+    found: dict[str, dict[int, Path]] = {}
+    for name in METHODS:
+        seeds = {
+            int(path.parts[-3]): path.parents[1] for path in folder.glob(f"{name}/*/evaluation/results.json")
+        }
+        if seeds:
+            found[name] = dict(sorted(seeds.items()))
+    return found
+
+
+def validation_ap(cell: Path) -> float:
+    """Average precision of a cell's model on in-domain validation; 0 where there was nothing to measure."""
+    results = json.loads((cell / "model" / "model.json").read_text("utf-8"))["results"]
+    return float(results.get("validation_ap_area", 0.0))
+
+
+def best_baseline(cells: Cells) -> str | None:
+    """The baseline to beat. No test set is asked, and further seeds do not change the choice."""
+    known = {name: cells[name] for name in BASELINES if name in cells}
+    return max(known, key=lambda name: validation_ap(known[name][min(known[name])]), default=None)
+
+
+def summary(cells: Cells, resamples: int = RESAMPLES) -> dict[str, Any]:
+    """Figures of all methods, those of the headline also by their role, with differences and targets."""
+    held = {name: {seed: held_of(cell) for seed, cell in seeds.items()} for name, seeds in cells.items()}
+    methods = {name: _figures([*seeds.values()], resamples) for name, seeds in held.items()}
+    chosen = best_baseline(cells)
+    roles = {role: chosen if role == "best_baseline" else role for role in HEADLINE}
+    told: dict[str, Any] = {role: methods[name] for role, name in roles.items() if name in methods}
+    if chosen:
+        told["best_baseline"] = {"name": chosen, "chosen_by": CHOICE, **methods[chosen]}
+    differences = {}
+    for pair in PAIRS:
+        first, second = (held.get(roles[role] or "", {}) for role in pair)
+        shared = sorted(first.keys() & second.keys())
+        if shared:
+            sides = ([first[seed] for seed in shared], [second[seed] for seed in shared])
+            differences[" - ".join(pair)] = {**_differences(*sides, resamples), "seeds": shared}
+    return {
+        **told,
+        "differences": differences,
+        "targets": targets(differences, told.get("recommended")),
+        "methods": methods,
+    }
+
+
+def held_of(cell: Path) -> Held:
+    """The rankings of a cell, cut at the threshold of validation and at the best one."""
+    folder = cell / "evaluation"
+    threshold = json.loads((folder / "results.json").read_text("utf-8"))["threshold"]
+    held: Held = {}
+    for split, title in SPLITS.items():
+        ranking = ranking_of(str(folder), split)
+        held[title] = {
+            "f1": ranking.above(math.inf if threshold is None else threshold),
+            "best_f1": ranking.above(best_threshold(ranking)),
+            "ap": ranking,
+        }
+    return held
+
+
+def mean_interval(
+    metric: str, rankings: Sequence[Ranking], others: Sequence[Ranking] = (), resamples: int = RESAMPLES
+) -> Interval:
+    """Mean of a metric over rankings of the same recordings, less that over others, each draw serving all."""
+    if any(not np.array_equal(item.truths, rankings[0].truths) for item in (*rankings, *others)):
+        raise ValueError("only rankings of the same recordings with the same truths can be averaged")
+
+    def mean(chosen: Sequence[Ranking], weight: Floats | None) -> float:
+        return sum(METRICS[metric](item, weight) for item in chosen) / len(chosen)
+
+    def figure(_: Ranking, weight: Floats | None) -> float:
+        return mean(rankings, weight) - (mean(others, weight) if others else 0.0)
+
+    return confidence_interval(figure, rankings[0], np.random.default_rng(SEED), resamples)
+
+
+def _figures(cells: Sequence[Held], resamples: int) -> dict[str, Any]:
+    """Means of cells over seeds by test set, each seed's own value beside."""
+    figures: dict[str, Any] = {}
+    for split in SPLITS.values():
+        figures[split] = {}
+        for name, metric in FIGURES.items():
+            rankings = [cell[split][name] for cell in cells]
+            figures[split] |= _told(name, mean_interval(metric, rankings, resamples=resamples))
+            figures[split][f"{name}_by_seed"] = [_rounded(METRICS[metric](item, None)) for item in rankings]
+    return {**figures, "seeds": len(cells)}
+
+
+def _differences(first: Sequence[Held], second: Sequence[Held], resamples: int) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for split in SPLITS.values():
+        figures[split] = {}
+        for name, metric in FIGURES.items():
+            own, others = ([cell[split][name] for cell in cells] for cells in (first, second))
+            figures[split] |= _told(name, mean_interval(metric, own, others, resamples))
+    return figures
+
+
+def targets(differences: Mapping[str, Any], recommended: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was asked for, what came out, and whether that is enough; None where a row is missing."""
+    told: dict[str, Any] = {}
+    for name, target in TARGETS.items():
+        found = differences.get(" - ".join(target.pair), {}).get(target.split, {})
+        told[name] = {
+            "claim": f"{target.claim}: {target.figure} on {target.split}",
+            "least": target.least,
+            "value": found.get(target.figure),
+            "interval": found.get(f"{target.figure}_interval"),
+        }
+    kept = None
+    if recommended and recommended["in_domain"]["f1"] and recommended["site"]["f1"] is not None:
+        kept = _rounded(recommended["site"]["f1"] / recommended["in_domain"]["f1"])
+    told["d"] = {"claim": "share of in-domain F1 kept on site", "least": KEPT, "value": kept}
+    for item in told.values():
+        item["reached"] = None if item["value"] is None else item["value"] >= item["least"]
+    return told
+
+
+def _told(name: str, interval: Interval) -> dict[str, Any]:
+    """A figure, and its interval beside it."""
+    return {
+        name: _rounded(interval.value),
+        f"{name}_interval": [_rounded(interval.low), _rounded(interval.high)],
+    }
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 4) if math.isfinite(value) else None

@@ -1,0 +1,137 @@
+"""The benchmark's result files as tables for a page. Nothing of MAST is needed to make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
+
+MAIN = {
+    "energy": "energy threshold",
+    "faster_rcnn": "Faster R-CNN",
+    "fcos": "FCOS",
+    "fcos_band_median": "FCOS, band medians",
+    "detr": "DETR",
+    "yolo": "YOLO26",
+    "transfer": "MAST from a given checkpoint",
+    "scratch_zscore": "MAST from random weights, z-score",
+    "scratch": "MAST from random weights",
+    "mast_zscore": "MAST, z-score",
+    "mast": "MAST",
+    "control": "MAST + as many steps on labels alone",
+    "mast_st": "MAST + self-training",
+    "rehearsed_only": "rehearsed, no label at all",
+    "rehearsed": "rehearsed, then labels",
+    "rehearsed_control": "rehearsed + as many steps on labels alone",
+    "recommended": "recommended: rehearsed + self-training",
+}
+ABLATIONS = {
+    "mast": "MAST",
+    "no_contrastive": "without the contrastive loss",
+    "no_adapter": "without an adapter",
+    "conv_adapter": "adapter conv",
+    "anisotropic_adapter": "adapter anisotropic",
+    "scratch": "pretraining: none",
+    "mast_pretrain_third": "pretraining: a third",
+    "mast_equal_rates": "pretrained, but all at the full rate from the start",
+    "mast_st": "MAST + self-training",
+    "control": "control: labels alone for as many steps",
+    "st_stage_1": "stage 1 alone",
+    "st_stage_2": "stage 2 alone",
+    "st_union": "both in one stage",
+    "rehearsed": "rehearsed, then labels",
+    "rehearsed_on": "rehearsed, then labels and made-up calls in turn",
+}
+BUDGET = {
+    f"labels_{share}_{strategy.replace('-', '_')}": f"{share} % of labelled minutes, {strategy}"
+    for share in (25, 50)
+    for strategy in ("sequential", "random", "time-balanced")
+} | {"mast": "all of them"}
+
+DETAILS = {
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "best_f1": "best F1",
+    "ap_area": "AP, area",
+    "ap_11_points": "AP, 11 points",
+    "mean_iou": "mean IoU",
+}
+
+
+def by_split(titles: Mapping[str, str], methods: Mapping[str, Any]) -> str:
+    """F1 and AP of methods on every test set, means over seeds with their intervals; the best of a column is bold."""
+    columns = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
+    known = {name: title for name, title in titles.items() if name in methods}
+    best = {
+        (split, figure): max((methods[name][split][figure] or 0.0 for name in known), default=0.0)
+        for split, figure in columns
+    }
+    head = ["method", "seeds", *(f"{SPLITS[split]}, {figure.upper()}" for split, figure in columns)]
+    lines = []
+    for name, title in known.items():
+        cells = [title, str(methods[name]["seeds"])]
+        for split, figure in columns:
+            own = methods[name][split]
+            text = interval([own[figure], *own[f"{figure}_interval"]])
+            is_best = bool(own[figure]) and own[figure] == best[split, figure]
+            cells.append(f"**{text}**" if is_best else text)
+        lines.append(cells)
+    return grid(head, lines)
+
+
+def details(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All figures of the first seed of the main methods, with intervals over recordings."""
+    lines = []
+    for name, title in MAIN.items():
+        own = [row for row in rows if row["method"] == name]
+        for row in own:
+            if row["seed"] == min(item["seed"] for item in own):
+                figures = [interval(_three(row[figure])) for figure in DETAILS]
+                lines.append([title, SPLITS[row["split"]], *figures])
+    return grid(["method", "test set", *DETAILS.values()], lines)
+
+
+def reached(targets: Mapping[str, Mapping[str, Any]]) -> str:
+    """What was asked for and what came out."""
+    words = {True: "yes", False: "no", None: "not measured"}
+    lines = [
+        [
+            item["claim"],
+            f"{item['least']:+.2f}" if "interval" in item else f"{item['least']:.2f}",
+            interval([item["value"], *(item.get("interval") or [])]),
+            words[item["reached"]],
+        ]
+        for item in targets.values()
+    ]
+    return grid(["target", "at least", "found", "reached"], lines)
+
+
+def interval(numbers: Sequence[float | None]) -> str:
+    """A figure and, if they are known, its bounds."""
+    value, *bounds = ("–" if number is None else f"{number:.2f}" for number in numbers)
+    return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
+
+
+def _three(number: Mapping[str, float | None] | float) -> list[float | None]:
+    """Value and bounds of a figure of a row; some have no bounds."""
+    if isinstance(number, Mapping):
+        return [number[name] for name in ("value", "low", "high")]
+    return [number]
+
+
+def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
+    "main": lambda result, summary: by_split(MAIN, summary["methods"]),
+    "details": lambda result, summary: details(result["rows"]),
+    "ablations": lambda result, summary: by_split(ABLATIONS, summary["methods"]),
+    "budget": lambda result, summary: by_split(BUDGET, summary["methods"]),
+    "targets": lambda result, summary: reached(summary["targets"]),
+}
+"""Tables by name, each made of `shift.json` and `shift_summary.json`."""
