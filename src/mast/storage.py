@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -106,7 +107,8 @@ def written_whole(location: str) -> Iterator[BinaryIO]:
                 shutil.copyfileobj(buffer, stream, READ_AHEAD_BYTES)
         return
     path = Path(location)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"  # containers on one disk may have the same process numbers
+    partial = path.with_name(f".{path.name}.{mark}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:

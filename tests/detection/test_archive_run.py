@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from mast.detection.inputs import look_at, table_of
 from mast.detection.local import Compute, Outcome, Progress, choose_compute, run_local
 from mast.detection.tally import Tally, length, tally_of
 from mast.errors import ConfigError, MastError, StorageError
-from mast.recordings.children import Child
+from mast.recordings.children import Child, child_environment
 from tests.detection.archives import card, contents, heard, opened, rows, save_detector
 from tests.detection.commands import start
 
@@ -414,6 +415,20 @@ def test_whoever_stops_waiting_ends_all_processes(tmp_path, monkeypatch):
     finished.close()
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
     assert all(child.ending == "SIGKILL, as when memory runs out" for child in crew._children)
+
+
+def test_a_child_answers_until_its_parent_is_gone_whatever_it_prints_in_between(tmp_path, monkeypatch):
+    Light(tmp_path, monkeypatch, behaviour="print('decoders talk')")
+    orders = json.dumps({"out": str(tmp_path)})
+    jobs = "".join(json.dumps({"part": item, "crashed": []}) + "\n" for item in PARTS[:2])
+    words = [sys.executable, "-P", "-m", "light_part", orders]
+    child = subprocess.run(
+        words, input=jobs, capture_output=True, text=True, env=child_environment(), check=False
+    )
+    answers = [json.loads(line) for line in child.stdout.splitlines()]
+    assert answers[0] == {"ready": True} and answers.count({}) == 2
+    assert [answer["news"][0] for answer in answers if "news" in answer] == [*range(10)]
+    assert "decoders talk" in child.stderr and child.returncode == 0
 
 
 CRASH = """

@@ -5,6 +5,7 @@ import math
 from dataclasses import astuple
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -318,3 +319,14 @@ def test_of_any_boxes_come_sounds_in_order_made_of_their_bounds_and_scores(seed,
         for s in sounds
         for edge in (s.start_frames, s.end_frames)
     )
+
+
+def test_where_the_recording_breaks_off_what_was_heard_before_is_given_first():
+    def chunks():
+        yield heard(0, (100, 10, 200, 20, 0.9), (900, 10, 1000, 20, 0.8))
+        raise OSError("the card ends here")
+
+    sounds = stitch(chunks(), CHUNK)
+    assert [next(sounds).start_frames, next(sounds).start_frames] == [100, 900]
+    with pytest.raises(OSError, match="card ends"):
+        next(sounds)

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from mast import __version__
 from mast.config import Detection
+from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, part_number
 from mast.detection.inputs import Given, count_recordings, table_of
-from mast.detection.part import RECORDINGS, Orders
+from mast.detection.part import Orders
 from mast.detection.plan import Plan, plan_parts
 from mast.detection.recording import HOP
 from mast.detection.tally import length
@@ -34,11 +35,9 @@ from mast.recordings.scan import OnProgress
 from mast.storage import exists, is_remote, join, open_binary, remote, written_whole
 from mast.study.products import fingerprint
 
-RUN = "run.json"
 FORMAT = 1
 """Changes whenever the same recordings and settings would give other parts or other rows."""
 
-_PART_NAME = re.compile(r"part-(\d+)\.parquet")
 _COPY_BYTES = 1 << 20
 _STEADY = 0.95  # of the gaps between parts that were finished: the longest are nights when nobody worked
 
@@ -115,7 +114,7 @@ class Archive:
         """Delete what killed processes left half-written, once nothing is left to do."""
         if is_remote(self.out) or not self.done().all():
             return
-        for folder in (Path(self.out), Path(self.out, "events"), Path(self.out, "status")):
+        for folder in (Path(self.out), Path(self.out, EVENTS), Path(self.out, STATUS)):
             for path in folder.glob(".*.partial"):
                 with suppress(OSError):
                     path.unlink()
@@ -331,11 +330,11 @@ def _finished(out: str) -> list[tuple[int, float]]:
     """Number of every part that is done, and when it was, in seconds since 1970."""
     from pyarrow.fs import FileSelector, LocalFileSystem
 
-    folder = join(out, "status")
+    folder = join(out, STATUS)
     filesystem, key = remote(folder) if is_remote(folder) else (LocalFileSystem(), folder)
     found = filesystem.get_file_info(FileSelector(key, allow_not_found=True))
-    named = [(_PART_NAME.fullmatch(info.base_name), info.mtime_ns) for info in found]
-    return [(int(match[1]), (when_ns or 0) / 1e9) for match, when_ns in named if match]
+    numbered = [(part_number(info.base_name), info.mtime_ns) for info in found]
+    return [(number, (when_ns or 0) / 1e9) for number, when_ns in numbered if number is not None]
 
 
 def _pace_s(finished_s: list[float]) -> float | None:

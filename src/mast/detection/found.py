@@ -6,19 +6,18 @@ Recordings, their status and their events come together, some hours of sound at 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, part_in, part_number
 from mast.errors import ConfigError, StorageError
 from mast.storage import exists, files_below, is_folder, is_remote, join, open_binary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PART_NAME = re.compile(r"part-(\d+)\.parquet")
 _BATCH_ROWS = 1 << 14
 
 
@@ -62,9 +61,9 @@ class Found:
         """All parts that are done, in order; with the events that score at least so much."""
         import pyarrow.compute as pc
 
-        with _Rows(join(self.folder, "recordings.parquet")) as rows:
+        with _Rows(join(self.folder, RECORDINGS)) as rows:
             for number in self.numbers:
-                status = _table(join(self.folder, f"status/part-{number:06d}.parquet"))
+                status = _table(part_in(self.folder, STATUS, number))
                 events = self.events(number)
                 if min_score is not None:
                     events = events.filter(pc.greater_equal(events["score"], min_score))
@@ -72,12 +71,12 @@ class Found:
 
     def events(self, number: int) -> pa.Table:
         """The events of a part."""
-        return _table(join(self.folder, f"events/part-{number:06d}.parquet"))
+        return _table(part_in(self.folder, EVENTS, number))
 
 
 def open_found(folder: str, min_score: float | None = None) -> Found:
     """The run in a folder; refused if it has not kept what scores `min_score`."""
-    location = join(folder, "run.json")
+    location = join(folder, RUN)
     if not exists(location):
         raise StorageError(
             f"{folder}: no run of mast detect is here. Give the folder that it wrote with --out."
@@ -93,7 +92,7 @@ def open_found(folder: str, min_score: float | None = None) -> Found:
             threshold=settings["threshold"],
             roots={name: item["root"] for name, item in collections.items()},
             expansions={name: item["time_expansion"] for name, item in collections.items()},
-            numbers=_finished(join(folder, "status")),
+            numbers=_finished(join(folder, STATUS)),
             parts_in_all=run["parts"],
         )
     except (ValueError, KeyError, TypeError):
@@ -109,7 +108,7 @@ def open_found(folder: str, min_score: float | None = None) -> Found:
 def _finished(folder: str) -> tuple[int, ...]:
     """Numbers of the parts whose status is there: it is written last."""
     names = files_below(folder) if is_folder(folder) else []
-    return tuple(sorted(int(match[1]) for name in names if (match := _PART_NAME.fullmatch(name))))
+    return tuple(sorted(number for name in names if (number := part_number(name)) is not None))
 
 
 def _table(location: str) -> pa.Table:

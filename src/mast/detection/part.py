@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from mast import __version__
 from mast.config import Detection
 from mast.detection.chunks import BoxFinder
+from mast.detection.folder import EVENTS, RECORDINGS, STATUS, part_in
 from mast.detection.plan import Part
 from mast.detection.recording import detect_recording
 from mast.errors import MastError, ModelError, StorageError
@@ -35,16 +36,11 @@ from mast.models.loading import Loaded, load_detector
 from mast.recordings.children import NEWS, Answer, Serve, serve_parent
 from mast.recordings.decode import open_audio
 from mast.recordings.faults import FAULTS
+from mast.recordings.scan import PROVENANCE
 from mast.storage import is_folder, is_remote, join, open_binary, written_whole
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-RECORDINGS = "recordings.parquet"
-"""The table of recordings in a run's folder; parts are its rows."""
-
-PROVENANCE = b"mast"
-"""Key of a part's own story in its Parquet metadata: JSON with model, version and fingerprint of the settings."""
 
 NEWS_S = 1.0
 """So often a long recording tells how far it is."""
@@ -79,11 +75,11 @@ class Orders:
 
     def events(self, number: int) -> str:
         """Where the events of a part are."""
-        return join(self.out, f"events/part-{number:06d}.parquet")
+        return part_in(self.out, EVENTS, number)
 
     def status(self, number: int) -> str:
         """Where it says what became of the recordings of a part."""
-        return join(self.out, f"status/part-{number:06d}.parquet")
+        return part_in(self.out, STATUS, number)
 
 
 class PassingError(MastError):

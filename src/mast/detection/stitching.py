@@ -103,18 +103,27 @@ def stitch(chunks: Iterable[tuple[float, Detections]], chunk_frames: float) -> I
     """
     chains: list[_Chain] = []
     waiting: list[Stitched] = []  # a heap
-    for chunk_start, found in chunks:
-        for chain in chains:
-            if not _is_open(chain, chunk_start):
-                heappush(waiting, chain.sound())
-        views = _views(found, chunk_start, chunk_start + chunk_frames)
-        chains, pieces = _joined([chain for chain in chains if _is_open(chain, chunk_start)], views)
-        for piece in pieces:
-            heappush(waiting, piece)
-        settled = min([chunk_start, *(chain.earliest for chain in chains)])
-        while waiting and waiting[0].start_frames < settled:
-            yield heappop(waiting)
-    yield from sorted([*waiting, *(chain.sound() for chain in chains)])
+    try:
+        for chunk_start, found in chunks:
+            for chain in chains:
+                if not _is_open(chain, chunk_start):
+                    heappush(waiting, chain.sound())
+            views = _views(found, chunk_start, chunk_start + chunk_frames)
+            chains, pieces = _joined([chain for chain in chains if _is_open(chain, chunk_start)], views)
+            for piece in pieces:
+                heappush(waiting, piece)
+            settled = min([chunk_start, *(chain.earliest for chain in chains)])
+            while waiting and waiting[0].start_frames < settled:
+                yield heappop(waiting)
+    except Exception:  # where a recording breaks off, what was heard before counts
+        yield from _last(waiting, chains)
+        raise
+    yield from _last(waiting, chains)
+
+
+def _last(waiting: list[Stitched], chains: list[_Chain]) -> list[Stitched]:
+    """All that is left when no chunk will come."""
+    return sorted([*waiting, *(chain.sound() for chain in chains)])
 
 
 def _views(found: Detections, chunk_start: float, chunk_end: float) -> list[_View]:

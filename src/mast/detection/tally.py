@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mast.detection.part import PROVENANCE
 from mast.errors import StorageError
+from mast.recordings.scan import PROVENANCE
 from mast.storage import open_binary
 
 if TYPE_CHECKING:
