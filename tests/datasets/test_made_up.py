@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -120,3 +122,12 @@ def test_only_the_examples_that_are_meant_get_calls() -> None:
     assert torch.equal(mixed.sound[~which], given.sound[~which])
     assert not torch.equal(mixed.sound[which], given.sound[which])
     assert all(len(own) == 0 for own, is_meant in zip(mixed.boxes, which, strict=True) if not is_meant)
+
+
+def test_padding_stays_silent() -> None:
+    given = batch_of(noise(6, 4))
+    half = torch.full((4,), SAMPLES // 2)
+    cut = replace(given, sound=given.sound * (torch.arange(SAMPLES) < SAMPLES // 2), filled=half)
+    mixed = CALLS.over(cut, rngs(3, 4), torch.ones(4, dtype=torch.bool))
+    assert not mixed.sound[:, SAMPLES // 2 :].any()
+    assert torch.cat(mixed.boxes)[:, 2].max() <= 256

@@ -55,6 +55,10 @@ def test_a_call_makes_a_chunk_lively_and_louder_hiss_does_not() -> None:
             step_samples = samples
 
         @staticmethod
+        def filled(places: np.ndarray, samples: int) -> np.ndarray:
+            return np.full(len(places), samples)
+
+        @staticmethod
         def read(places: np.ndarray, samples: int) -> np.ndarray:
             return np.rint(sound[places[:, 0]] * 32_767).astype(np.int16)
 

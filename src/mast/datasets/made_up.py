@@ -8,7 +8,7 @@ to box all of these at any level above real wind, rain and engines knows what it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,20 +61,11 @@ class MadeUpCalls:
 
     def over(self, batch: Batch, rngs: Sequence[Generator], which: Tensor) -> Batch:
         """The batch with calls laid over examples `which` (B,), and their boxes instead of those examples' own."""
-        untouched = zip(batch.sound.numpy(), batch.boxes, strict=True)
-        mixed = [
-            self._mixed(sound, rng) if is_chosen else (sound, boxes)
-            for (sound, boxes), rng, is_chosen in zip(untouched, rngs, which.tolist(), strict=True)
-        ]
-        sound = torch.from_numpy(np.stack([wave for wave, _ in mixed]))
-        return Batch(
-            batch.epoch,
-            batch.examples,
-            sound,
-            batch.filled,
-            tuple(boxes for _, boxes in mixed),
-            batch.weights,
-        )
+        sound, boxes = batch.sound.numpy().copy(), list(batch.boxes)
+        for row in which.nonzero()[:, 0].tolist():
+            end = int(batch.filled[row])  # no call where there is only padding
+            sound[row, :end], boxes[row] = self._mixed(sound[row, :end], rngs[row])
+        return replace(batch, sound=torch.from_numpy(sound), boxes=tuple(boxes))
 
     def _mixed(self, sound: NDArray[np.int16], rng: Generator) -> tuple[NDArray[np.int16], Tensor]:
         """One chunk with some calls. (N,) → (N,), (n, 4)"""

@@ -25,17 +25,19 @@ STANDS_OUT = 2.0
 
 
 def quiet_chunks(study: Study, store: AudioStore) -> Places:
-    """The quietest whole unlabelled chunks of each site, so that few calls of real animals go without a box. → (n, 2)"""
+    """The quietest unlabelled chunks of each site, so that few calls of real animals go without a box. → (n, 2)
+
+    Only chunks that are full are looked at, or as full as any.
+    """
     table, places = prepared_chunks(study, store, [UNLABELLED])
-    samples = store.layout.step_samples
-    whole = np.flatnonzero(store.filled(places, samples) == samples)
-    if not len(whole):
+    if not len(places):
         raise TrainingError(
-            f"There is no unlabelled sound of {study.chunking.chunk_s:g} s, a chunk, at a time to lay calls over. Add "
-            "recordings without annotations to the study's collections, and run mast scan, mast splits and mast "
-            "prepare again."
+            "There is no unlabelled sound in this study to lay made-up calls over. Add recordings without annotations "
+            "to its collections, and run mast scan, mast splits and mast prepare again."
         )
-    chosen = whole[spread(len(whole), POOL_CHUNKS)]
+    filled = store.filled(places, store.layout.step_samples)
+    full = np.flatnonzero(filled == filled.max())
+    chosen = full[spread(len(full), POOL_CHUNKS)]
     places, sites = places[chosen], np.array([name or "" for name in table["site"].to_pylist()])[chosen]
     logmel = LogMel(study.spectrogram, store.layout.sample_rate_hz)
     parts = np.array_split(places, max(1, len(places) // LISTENED_CHUNKS))
@@ -51,7 +53,7 @@ def quiet_chunks(study: Study, store: AudioStore) -> Places:
 
 def _liveliness(store: AudioStore, logmel: LogMel, places: Places) -> NDArray[np.float32]:
     """How much of each chunk stands out of its band and of its moment, as a call does; rain and hums do not. → (n,)"""
-    samples = store.layout.step_samples
+    samples = int(store.filled(places, store.layout.step_samples).min())
     sound = torch.from_numpy(to_float(store.read(places, samples)))
     levels: Tensor = logmel(mean_centred(sound, torch.full((len(places),), samples)))  # (n, F, T)
     above_band = levels - band_medians(levels)
