@@ -21,7 +21,7 @@ MAIN = {
     "mast": "MAST",
     "control": "MAST + as many steps on labels alone",
     "mast_st": "MAST + self-training",
-    "rehearsed_only": "rehearsed, no label at all",
+    "rehearsed_only": "rehearsed, labels for the threshold alone",
     "rehearsed": "rehearsed, then labels",
     "rehearsed_control": "rehearsed + as many steps on labels alone",
     "recommended": "recommended: rehearsed + self-training",

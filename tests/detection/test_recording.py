@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,32 +10,19 @@ import soundfile
 import torch
 
 import mast
-from mast.config import Chunking, Detection, Spectrogram
+from mast.config import Detection
 from mast.detection import chunks
 from mast.detection.chunks import BoxFinder
 from mast.detection.recording import detect_recording
 from mast.errors import AudioError, ConfigError, ModelError
-from mast.models.checkpoint import Description, save_model
 from mast.models.decoding import Detections
-from mast.models.encoder import Encoder, EncoderShape
 from mast.models.frontend import FrontEnd
-from mast.models.loading import detector_of, load_detector
-from mast.normalisation import Normalisation
+from mast.models.loading import load_detector
 from mast.spectrogram import MelGrid
+from tests.detection import archives
 
 RATE_HZ = 16_000
-SHAPE = EncoderShape(width=16, heads=2, depth=1)
-DESCRIPTION = Description(
-    kind="detector",
-    architecture={
-        "encoder": asdict(SHAPE), "adapter": "upsampling", "levels": 3, "channels": 256, "head_width": 16,
-    },
-    spectrogram=Spectrogram(),
-    chunking=Chunking(chunk_s=1.28, hop_s=0.64),
-    normalisation=Normalisation("dataset", -6.0, 3.0),
-    licence="none",
-    source="a test",
-)  # fmt: skip
+DESCRIPTION = replace(archives.DESCRIPTION, thresholds={})
 TONES_HZ = (700.0, 2000.0, 5000.0)
 LOUD = -4.0
 """Log-mel level between that of a tone and that of its skirts."""
@@ -106,20 +93,7 @@ def rows(events):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A detector of random weights that is surer of some places than of others."""
-    torch.manual_seed(0)
-    network = detector_of(DESCRIPTION.architecture, Encoder(SHAPE, 128))
-    frontend = FrontEnd(DESCRIPTION.chunking, DESCRIPTION.spectrogram, DESCRIPTION.normalisation)
-    sound = torch.from_numpy(noise()[:81_920] * 32767).reshape(4, -1)
-    with torch.no_grad():
-        spec = frontend(sound, torch.full((4,), 20_480))
-        network.head.logit.weight.mul_(100)
-        for _ in range(20):  # norms learn the scale of their maps
-            logits = network(spec).logits
-        network.head.logit.bias.sub_(logits.mean() + 1)
-    folder = str(tmp_path_factory.mktemp("model"))
-    save_model(folder, replace(DESCRIPTION, thresholds={"score": 0.3, "nms_iou": 0.2}), network.state_dict())
-    return folder
+    return archives.save_detector(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
