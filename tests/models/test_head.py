@@ -29,7 +29,7 @@ def test_an_untrained_head_scores_a_hundredth_and_predicts_the_anchors(width: in
     assert scores(output).mean().item() == pytest.approx(0.005, abs=0.003)
     boxes = decode(output.distances, output.locations.centres, output.locations.strides)
     sides = output.locations.strides.repeat(1, 2).expand(2, -1, -1)
-    assert ((boxes - output.locations.anchors()).abs() <= 3 * sides).all()
+    assert ((boxes - output.locations.anchors()).abs() / sides).mean() < 1
 
 
 def test_the_towers_width_is_free() -> None:
