@@ -105,6 +105,9 @@ METHODS: Mapping[str, Method] = {
         (*REHEARSED, "train.rehearsed_share=0.5", "train.epochs=20", "train.warmup_epochs=1"),
         is_rehearsed=True,
     ),
+    "rehearsed_there": Method(
+        (*REHEARSED, "train.quiet_backgrounds=true", "augmentation.mix_probability=0.5"), is_rehearsed=True
+    ),
     "rehearsed_control": Method((*TAUGHT, "selftrain.curriculum=control"), teacher="rehearsed"),
     "recommended": Method(TAUGHT, teacher="rehearsed"),
 }

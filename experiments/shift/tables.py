@@ -42,6 +42,7 @@ ABLATIONS = {
     "st_union": "both in one stage",
     "rehearsed": "rehearsed, then labels",
     "rehearsed_on": "rehearsed, then labels and made-up calls in turn",
+    "rehearsed_there": "rehearsed, then labels over quiet sound of all sites",
 }
 BUDGET = {
     f"labels_{share}_{strategy.replace('-', '_')}": f"{share} % of labelled minutes, {strategy}"

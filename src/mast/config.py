@@ -404,6 +404,10 @@ class Train(DetectorStage):
         lt=1,
         description="Share of all examples that are quiet unlabelled chunks with made-up calls, as in mast rehearse",
     )
+    quiet_backgrounds: bool = Field(
+        default=False,
+        description="Mix in the quiet unlabelled chunks of mast rehearse, from all sites, instead of the experts' own",
+    )
     start: str | None = Field(
         default=None,
         description="Pretrained model to start from: a folder, s3://… or hf://owner/name; without one, all of the "

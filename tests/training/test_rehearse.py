@@ -6,16 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Study, load_study
+from mast.datasets.examples import noise_bank
 from mast.datasets.quiet import quiet_chunks
 from mast.models.encoder import SIZES, EncoderShape
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.storage import join
-from mast.training.finetune import FinetuneRecipe, train_study
+from mast.training.finetune import NOISE_CHUNKS, FinetuneRecipe, train_study
 from mast.training.run import Run
 from mast.training.starting import WIDTHS
 from tests.training.test_finetune import QUICK
@@ -59,3 +61,15 @@ def test_training_may_go_on_rehearsing_beside_the_labels(study_file: Path, tmp_p
     every = np.arange(len(recipe.sound.examples))
     assert sum(len(own) for own in recipe.sound.examples.boxes(every[labelled:])) == 0
     assert train_study(study, Run(tmp_path), "cpu") == "finished"
+
+
+def test_training_may_mix_in_the_quiet_sound_of_all_sites(study_file: Path) -> None:
+    store = store_of(load_study(study_file))
+    own, all_sites = (
+        FinetuneRecipe(load_study(study_file, [*SETS, *change]), store).bank
+        for change in ([], ["train.quiet_backgrounds=true"])
+    )
+    study = load_study(study_file, SETS)
+    quiet = quiet_chunks(study, store)
+    assert torch.equal(all_sites, noise_bank(study, store, quiet, NOISE_CHUNKS, study.train.seed))
+    assert own.shape != all_sites.shape or not torch.equal(own, all_sites)

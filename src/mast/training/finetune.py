@@ -155,8 +155,9 @@ class FinetuneRecipe:
         lesson = _with_rehearsal(study, store, lesson)
         self.sound = Sound(store, cast(FixedChunks, lesson.examples))
         self.held = detection_examples(study, store, "val").chunks
-        quiet = noise_places(study, store) if lesson.backgrounds is None else lesson.backgrounds
-        self.bank = noise_bank(study, store, quiet, NOISE_CHUNKS, self.settings.seed)
+        self.bank = noise_bank(
+            study, store, _backgrounds(study, store, lesson), NOISE_CHUNKS, self.settings.seed
+        )
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
         self.unsure, self.made_up_from = lesson.unsure, lesson.made_up_from
         self.calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
@@ -299,6 +300,13 @@ def _with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
     quiet = quiet_chunks(study, store)
     some = quiet[spread(len(quiet), round(len(own) * share / (1 - share)))]
     return replace(lesson, examples=joined(own, FixedChunks(some)), made_up_from=len(own))
+
+
+def _backgrounds(study: Study, store: AudioStore, lesson: Lesson) -> Places:
+    """Where the sound to mix in is: as the lesson says, or else quiet chunks of all sites, or of the experts'."""
+    if lesson.backgrounds is not None:
+        return lesson.backgrounds
+    return quiet_chunks(study, store) if study.train.quiet_backgrounds else noise_places(study, store)
 
 
 def generator(seed: int, step: int, example: int) -> Generator:
