@@ -53,14 +53,14 @@ class Size:
 
 
 FULL = Size(20_000, corrupt_every=100, kills=20, pause_s=2.0)
-SMALL = Size(300, corrupt_every=100, kills=3, pause_s=0.1)
+SMALL = Size(200, corrupt_every=60, kills=3, pause_s=0.1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--small", action="store_true", help="300 recordings and 3 kills")
+    parser.add_argument("--small", action="store_true", help="200 recordings and 3 kills")
     parser.add_argument("--out", type=Path, default=FOLDER / "crash.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mast-crash-") as temporary:

@@ -31,7 +31,7 @@ from benchmarks.scan import _pss_mb
 PACKAGES = ("mast-bioacoustics", "torch", "pyarrow", "numpy", "soundfile")
 WORKERS = 2
 FEW = 10
-"""Files of a minute each, so that all workers have something to do."""
+"""Files, so that all workers have something to do."""
 
 FILE_S = 0.5
 """Length of each of very many."""
@@ -44,13 +44,14 @@ ROWS_AT_ONCE = 1 << 16
 class Size:
     """How much is run."""
 
+    few_s: float  # length of each of ten files
     files: int
     hours: float
     rows: int
 
 
-FULL = Size(files=100_000, hours=15.0, rows=10_000_000)
-SMALL = Size(files=150, hours=0.03, rows=100_000)
+FULL = Size(few_s=60.0, files=100_000, hours=15.0, rows=10_000_000)
+SMALL = Size(few_s=15.0, files=150, hours=0.03, rows=100_000)
 
 
 def main() -> None:
@@ -74,7 +75,7 @@ def measure(folder: Path, size: Size) -> dict[str, Any]:
     """Weigh three runs, and a plan."""
     model = save_detector(folder / "model")
     write_archive(folder / "many", size.files, seconds=FILE_S)
-    for name, count, hours in (("few", FEW, 1 / 60), ("long", WORKERS, size.hours)):
+    for name, count, hours in (("few", FEW, size.few_s / 3600), ("long", WORKERS, size.hours)):
         (folder / name).mkdir()
         write_noise(folder / name / "0.wav", hours)
         for number in range(1, count):

@@ -9,6 +9,25 @@ from hypothesis import settings
 settings.register_profile("mast", deadline=None)  # a busy machine is not a wrong answer
 settings.load_profile("mast")
 
+LONGEST = (
+    "test_benchmarks.py",
+    "test_archive_benchmarks.py",
+    "test_docs.py",
+    "test_baselines.py",
+    "test_archive_run.py",
+    "test_finetune.py",
+    "test_pretrain.py",
+    "test_selftrain.py",
+    "test_evaluate.py",
+    "test_experiments.py",
+)
+"""Files that take minutes: begun first, so that two processes end together and neither waits for the other."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
+
 
 @pytest.fixture(autouse=True)
 def same_random_weights():

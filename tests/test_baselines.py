@@ -47,6 +47,7 @@ QUICK = (
     "train.batch=8",
     "train.picture_epochs=2",
     "train.checkpoint_minutes=0",
+    "detection.max_boxes=50",  # who has learned little finds hundreds
 )
 LIBRARY = {"detr": "transformers", "yolo": "ultralytics"}
 LEARNERS = [name for name in BASELINES if name != "energy"]

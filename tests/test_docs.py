@@ -1,6 +1,5 @@
 """Every command in the docs runs, and prints what the page says it prints."""
 
-import os
 import re
 import shlex
 import shutil
@@ -9,8 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from mast.cli import app
 from mast.example import write_example
+from mast.models.decoder import DECODERS, DecoderShape
+from mast.models.encoder import SIZES, EncoderShape
+from mast.training.starting import WIDTHS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -18,7 +22,6 @@ PAGES = [
     *sorted((ROOT / "docs").glob("tutorial/*.md")),
     *sorted((ROOT / "docs").glob("howto/*.md")),
 ]
-MAST = str(Path(sys.executable).parent / "mast")
 
 
 def console_steps(text: str) -> list[tuple[str, list[str]]]:
@@ -54,12 +57,21 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Pages are about commands and not about what a model learns in an epoch: a tiny one may be tinier."""
+    monkeypatch.setitem(SIZES, "tiny", EncoderShape(width=32, heads=2, depth=2))
+    monkeypatch.setitem(WIDTHS, "tiny", {"channels": 32, "head_width": 16})
+    decoders = {"plain": DecoderShape("plain", 32, 2, 1), "swin": DecoderShape("swin", 32, 2, 2)}
+    monkeypatch.setitem(DECODERS, "tiny", decoders)
+
+
 def squeezed(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
 def run(command: str, environment: dict[str, str]) -> str:
-    """Run a documented command without a shell; `export` lines only change the environment."""
+    """Run a documented command here, without a shell; `export` lines only change the environment."""
     words = shlex.split(command, comments=True)
     if words[0] == "export":
         environment.update(
@@ -67,8 +79,8 @@ def run(command: str, environment: dict[str, str]) -> str:
         )
         return ""
     assert words[0] == "mast", f"only mast's own commands stand in the docs, not {words[0]}"
-    done = subprocess.run([MAST, *words[1:]], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+    done = CliRunner().invoke(app, words[1:], env=environment)
+    assert done.exit_code == 0, f"$ {command}\n{done.output}{done.exception}"
     return done.stdout
 
 
@@ -82,7 +94,7 @@ def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, 
         put_cards_into_bucket(request, desk)
     if "mast init" in str(steps):
         (desk / "study.yaml").unlink()
-    environment = {**os.environ, "COLUMNS": "100"}
+    environment = {"COLUMNS": "100"}
     for command, lines in steps:
         if command.startswith("save "):
             Path(command.removeprefix("save ")).write_text("\n".join(lines) + "\n", "utf-8")

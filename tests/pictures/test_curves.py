@@ -60,10 +60,11 @@ def test_a_tile_has_its_boxes_where_they_are_in_the_recording_and_the_first_stan
         wave, 16_000, 7.0, [("model", (7.5, 1500, 8.0, 2500)), ("expert", (7.1, 0, 7.2, 8000))]
     )
     axes = figure.axes[0]
-    meant, other = axes.patches
-    assert (meant.get_xy(), meant.get_width(), meant.get_height()) == ((7.5, 1.5), 0.5, 1.0)
+    other, meant = axes.collections  # the one meant lies on top
+    (path,) = meant.get_paths()
+    assert path.get_extents().bounds == (7.5, 1.5, 0.5, 1.0)
     assert meant.get_linewidth() > other.get_linewidth()
-    assert [to_hex(box.get_edgecolor()) for box in (meant, other)] == [
+    assert [to_hex(*box.get_edgecolor()) for box in (meant, other)] == [
         STYLES[who][0] for who in ("model", "expert")
     ]
     assert (axes.get_xlim(), axes.get_ylim()) == ((7.0, 8.0), (0.0, 8.0))

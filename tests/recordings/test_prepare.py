@@ -32,7 +32,6 @@ from mast.storage import open_binary
 from tests.recordings.made import noise, wav
 from tests.s3_server import ceph, missing
 
-REPOSITORY = Path(__file__).parents[2]
 CHUNKING = Chunking(chunk_s=0.5, hop_s=0.25)
 LAYOUT = Layout(16_000, 8000)
 
@@ -539,13 +538,3 @@ def test_from_bucket_to_bucket_the_store_is_the_same(
     assert dataset is not None
     paths = dataset.all_files().read_all()["path"].to_pylist()
     assert len([path for path in paths if path.startswith("data/")]) == data_files(here.store)
-
-
-def test_the_small_benchmark_kills_and_compares(tmp_path: Path) -> None:
-    out = tmp_path / "prepare.json"
-    command = [sys.executable, "-m", "benchmarks.prepare", "--small", "--out", str(out)]
-    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
-    result = json.loads(out.read_text())
-    assert result["stores_equal"] is True
-    assert result["kills"] == 2
-    assert result["ratio_to_bare"] > 0

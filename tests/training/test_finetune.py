@@ -44,6 +44,16 @@ QUICK = (
     "train.picture_epochs=2",
 )
 CPU = torch.device("cpu")
+SMALL_MAST = """
+from mast.cli import main
+from mast.models.encoder import SIZES, EncoderShape
+from mast.training.starting import WIDTHS
+
+SIZES["tiny"] = EncoderShape(width=32, heads=2, depth=3)
+WIDTHS["tiny"] = {"channels": 64, "head_width": 32}
+main()
+"""
+"""`mast` whose tiny model is the one of these tests."""
 
 
 @pytest.fixture(autouse=True)
@@ -156,8 +166,8 @@ def test_two_processes_share_a_batch_and_one_of_them_draws_and_saves(
 ) -> None:
     sets = [*QUICK, "train.epochs=1", "train.batch=8", "train.picture_epochs=1", "train.warmup_epochs=0"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    mast = str(Path(sys.executable).parent / "mast")
-    command = [*torchrun, "--no-python", mast, "train", str(study_file), "--out", str(tmp_path)]
+    mast = [sys.executable, "-c", SMALL_MAST]
+    command = [*torchrun, "--no-python", *mast, "train", str(study_file), "--out", str(tmp_path)]
     for item in sets:
         command += ["--set", item]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)

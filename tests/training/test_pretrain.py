@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from mast.cli import app
 from mast.config import Study, load_study
 from mast.errors import ModelError, TrainingError
 from mast.models.checkpoint import load_model, save_model
+from mast.models.encoder import SIZES
 from mast.models.loading import below, load_encoder
 from mast.recordings.store import AudioStore
 from mast.training.pretrain import PretrainRecipe, pretrain_study, starting_model
@@ -73,6 +75,14 @@ def study_of(file: Path, *settings: str) -> Study:
 
 def losses(run: Run, name: str = "loss") -> list[float]:
     return [line[name] for line in run.read() if name in line]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shallow() -> Iterator[None]:
+    """A quarter of the tiny encoder's depth learns as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "tiny", replace(SIZES["tiny"], depth=3))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from mast.config import Spectrogram, Study
@@ -42,7 +42,9 @@ def draw_predictions(
         _draw_boxes(axes, own, study.spectrogram, TRUE, "-")
         for (start, _, _, high), value in zip(other.tolist(), score.tolist(), strict=True):
             place = (start * study.spectrogram.shift_s, high)
-            axes.annotate(f"{value:.2f}", place, color=FOUND, fontsize=7, va="bottom", clip_on=True)
+            axes.annotate(
+                f"{value:.2f}", place, color=FOUND, fontsize=7, va="bottom", clip_on=True, in_layout=False
+            )
         label_frequencies(axes, study.spectrogram)
     grid[-1].set_xlabel("Seconds")
     figure.legend(
@@ -61,9 +63,10 @@ def draw_predictions(
 
 def _draw_boxes(axes: Axes, boxes: Tensor, spectrogram: Spectrogram, colour: str, line: str) -> None:
     """Outlines of boxes (n, 4); a bin's centre lies at its number, as on the mel grid."""
-    for start, low, end, high in boxes.tolist():
-        corner = (start * spectrogram.shift_s, low)
-        width = (end - start) * spectrogram.shift_s
-        axes.add_patch(
-            Rectangle(corner, width, high - low, fill=False, edgecolor=colour, linestyle=line, linewidth=1.2)
+    scale = (spectrogram.shift_s, 1.0)
+    corners = boxes[:, [0, 1, 0, 3, 2, 3, 2, 1]].reshape(-1, 4, 2) * boxes.new_tensor(scale)  # (n, 4, 2)
+    axes.add_collection(
+        PolyCollection(
+            corners.tolist(), facecolors="none", edgecolors=colour, linestyles=line, linewidths=1.2
         )
+    )

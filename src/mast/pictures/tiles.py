@@ -7,8 +7,9 @@ from typing import Literal
 
 import numpy as np
 from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -22,6 +23,9 @@ QUIET_SHARE = 0.2
 Bounds = tuple[float, float, float, float]
 """start_s, low_hz, end_s, high_hz"""
 
+Box = tuple[Literal["expert", "model"], Bounds]
+"""Who drew it, and where it is."""
+
 STYLES = {"expert": ("#35d0ff", "-"), "model": ("#ffd23f", (0, (4, 2)))}
 """Colour and line of a box, by who drew it."""
 
@@ -30,7 +34,7 @@ def draw_tile(
     wave: NDArray[np.float32],
     sample_rate_hz: float,
     start_s: float,
-    boxes: Sequence[tuple[Literal["expert", "model"], Bounds]],
+    boxes: Sequence[Box],
 ) -> Figure:
     """Picture of a wave that begins `start_s` into its recording; the first box is the one meant and stands out."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
@@ -46,14 +50,8 @@ def draw_tile(
         vmax=BRIGHTEST_DB + 12,
         interpolation="bilinear",
     )
-    for number, (origin, (box_start_s, low_hz, box_end_s, high_hz)) in enumerate(boxes):
-        colour, style = STYLES[origin]
-        box = Rectangle(
-            (box_start_s, low_hz / 1000), box_end_s - box_start_s, (high_hz - low_hz) / 1000, fill=False,
-            edgecolor=colour, linestyle=style, linewidth=1.0 if number else 2.0, alpha=0.8 if number else 1.0,
-            path_effects=[patheffects.withStroke(linewidth=3.4 - bool(number), foreground="#000000aa")],
-        )  # fmt: skip
-        axes.add_patch(box)
+    _draw_boxes(axes, boxes[1:], linewidth=1.0, alpha=0.8)
+    _draw_boxes(axes, boxes[:1], linewidth=2.0, alpha=1.0)
     axes.set(xlim=(start_s, end_s), ylim=(0.0, sample_rate_hz / 2000))
     axes.set_ylabel("kHz", fontsize=7)
     axes.tick_params(labelsize=7, length=2)
@@ -62,6 +60,20 @@ def draw_tile(
     for side in axes.spines.values():
         side.set_visible(False)
     return figure
+
+
+def _draw_boxes(axes: Axes, boxes: Sequence[Box], linewidth: float, alpha: float) -> None:
+    """Outlines, all at once: of a model that has learned little there may be hundreds in a tile."""
+    corners = [
+        [(start_s, low_hz / 1000), (start_s, high_hz / 1000), (end_s, high_hz / 1000), (end_s, low_hz / 1000)]
+        for _, (start_s, low_hz, end_s, high_hz) in boxes
+    ]
+    outlines = PolyCollection(
+        corners, facecolors="none", edgecolors=[STYLES[origin][0] for origin, _ in boxes],
+        linestyles=[STYLES[origin][1] for origin, _ in boxes], linewidth=linewidth, alpha=alpha,
+        path_effects=[patheffects.withStroke(linewidth=linewidth + 1.4, foreground="#000000aa")],
+    )  # fmt: skip
+    axes.add_collection(outlines)
 
 
 def _levels_db(wave: NDArray[np.float32]) -> NDArray[np.float64]:
