@@ -100,6 +100,21 @@ def processes_below(pid: int) -> list[int]:
     return found
 
 
+def ray_workers(pid: int) -> list[int]:
+    """Ray's workers below a process that have a part under way: each has a detecting process of its own."""
+    return [
+        worker
+        for worker in processes_below(pid)
+        if _title(worker).startswith("ray::") and processes_below(worker)
+    ]
+
+
+def _title(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
+    return ""
+
+
 def finish(process: subprocess.Popen[str], codes: Sequence[int] = (0,)) -> str:
     """What a command says that has to end well."""
     output, errors = process.communicate()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from mast.config import AnnotationFormat, Collection
-    from mast.detection.local import Progress as Pace
+    from mast.detection.running import Progress as Pace
     from mast.training.loop import End, Progress
     from mast.training.run import Run
 
@@ -521,6 +521,16 @@ def detect(
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Do only every N-th part: 3/10 is the third of ten.")
     ] = "1/1",
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The Ray cluster, host:port or auto. [default: RAY_ADDRESS, or one of this machine alone]",
+        ),
+    ] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what there is to do, and stop.")] = False,
     overrides: Overrides = None,
@@ -530,10 +540,15 @@ def detect(
     May be stopped at any moment and goes on with the same command. A recording that cannot be read becomes a row with
     a reason. Exit codes: 0 all heard, 3 all done but some quarantined, 1 an error, 130 or 143 stopped by a signal.
     """
+    from functools import partial
+
     from mast.detection.archive import Shard, open_archive, preview
+    from mast.detection.cluster import join_cluster, run_ray
     from mast.detection.inputs import look_at
     from mast.detection.local import choose_compute, run_local
 
+    if ray_address and engine != "ray":
+        raise ConfigError(f"--ray-address {ray_address} is for --engine ray: give both.")
     own, given = Shard.parse(shard), look_at(paths, site, time_zone, overrides or ())
     out = out or given.out
     if dry_run:
@@ -541,13 +556,18 @@ def detect(
             told = planned.summary(own)
         typer.echo(told)
         return
-    compute = choose_compute(device, workers)
+    if engine == "ray":
+        cluster = join_cluster(ray_address, device, workers)
+        warning, told, run = None, cluster.told(), partial(run_ray, cluster=cluster)
+    else:
+        compute = choose_compute(device, workers)
+        warning, told, run = compute.warning, compute.told(), partial(run_local, compute=compute)
     with _progress() as on_progress:
         archive = open_archive(given, model, out, min_score, on_progress)
-    for line in filter(None, (compute.warning, *archive.notes, archive.summary(own), compute.told())):
+    for line in filter(None, (warning, *archive.notes, archive.summary(own), told)):
         typer.echo(line, err=True)
     with _detecting_bar() as on_pace:
-        outcome = run_local(archive, compute, own, on_pace)
+        outcome = run(archive, shard=own, on_progress=on_pace)
     typer.echo(outcome.summary())
     raise typer.Exit(outcome.exit_code)
 

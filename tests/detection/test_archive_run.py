@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from mast.cli import app
 from mast.config import Spectrogram
 from mast.detection import archive as archive_module
-from mast.detection import local, part
+from mast.detection import leading, local, part
 from mast.detection.archive import Shard, open_archive, preview
 from mast.detection.inputs import look_at, table_of
-from mast.detection.local import Compute, Outcome, Progress, choose_compute, run_local
+from mast.detection.local import Compute, choose_compute, run_local
+from mast.detection.running import Outcome, Pace, Progress
 from mast.detection.tally import Tally, length, tally_of
 from mast.errors import ConfigError, MastError, StorageError
 from mast.recordings.children import Child, child_environment
@@ -229,7 +230,7 @@ def test_sound_is_told_in_hours_or_in_minutes_where_it_is_less():
 
 
 def test_progress_is_measured_from_the_first_sound_on():
-    pace = local._Pace(100.0)
+    pace = Pace(100.0)
     assert pace.progress(0.0) == Progress(0.0, 100.0, 0.0)
     assert pace.progress(10.0).remaining_s is None
     time.sleep(0.05)
@@ -336,7 +337,7 @@ class Light:
     def __init__(self, folder, monkeypatch, behaviour="pass", answer="{}"):
         (folder / "light_part.py").write_text(LIGHT.replace("BEHAVIOUR", behaviour).replace("ANSWER", answer))
         monkeypatch.syspath_prepend(str(folder))
-        monkeypatch.setattr(local, "Child", lambda _, *rest: Child("light_part", *rest))
+        monkeypatch.setattr(leading, "Child", lambda _, *rest: Child("light_part", *rest))
         self.folder = folder
 
     def crew(self, parts, count=1):
@@ -367,11 +368,11 @@ def test_a_recording_at_which_processes_end_twice_is_left_out_and_others_are_hea
 def test_a_recording_at_which_processes_are_killed_has_more_chances(tmp_path, monkeypatch):
     light = Light(tmp_path, monkeypatch, "row == 7 and os.kill(os.getpid(), 9)")
     assert [item.number for item in light.crew(PARTS[1:2]).finished() if item] == [1]
-    assert light.heard().count("7") == local.MAX_KILLS == 4
+    assert light.heard().count("7") == leading.MAX_KILLS == 4
 
 
 def test_a_part_is_begun_again_while_a_network_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "PAUSE_S", 0.01)
+    monkeypatch.setattr(leading, "PAUSE_S", 0.01)
     failing = '{"error": "no route.", "may_pass": True}'
     light = Light(tmp_path, monkeypatch, answer=f"{failing} if times(0) < 3 else {{}}")
     assert [item.number for item in light.crew(PARTS[:1]).finished() if item] == [0]
@@ -379,7 +380,7 @@ def test_a_part_is_begun_again_while_a_network_fails(tmp_path, monkeypatch):
     light = Light(tmp_path, monkeypatch, answer=failing)
     with pytest.raises(StorageError, match="no route. What is done is kept: the same command goes on"):
         [*light.crew(PARTS[:1]).finished()]
-    assert light.heard().count("0") == 3 + local.TRIES
+    assert light.heard().count("0") == 3 + leading.TRIES
 
 
 def test_a_process_that_is_killed_once_does_its_part_again(tmp_path, monkeypatch):
@@ -389,7 +390,7 @@ def test_a_process_that_is_killed_once_does_its_part_again(tmp_path, monkeypatch
 
 
 def test_processes_that_end_again_and_again_end_the_run_with_their_last_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "FRUITLESS_DEATHS", 3)
+    monkeypatch.setattr(leading, "FRUITLESS_DEATHS", 3)
     light = Light(tmp_path, monkeypatch, "raise RuntimeError('the network is made of cheese')")
     with pytest.raises(
         MastError, match=r"again and again \(RuntimeError: the network is made of cheese\).*--workers"
@@ -411,10 +412,10 @@ def test_whoever_stops_waiting_ends_all_processes(tmp_path, monkeypatch):
     finished = crew.finished()
     assert next(item for item in finished if item).number == 0
     assert next(finished) is None  # nothing new, but time to tell how far it is
-    processes = [child._process for child in crew._children]
+    processes = [leader._child._process for leader in crew._leaders]
     finished.close()
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
-    assert all(child.ending == "SIGKILL, as when memory runs out" for child in crew._children)
+    assert all(leader._child.ending == "SIGKILL, as when memory runs out" for leader in crew._leaders)
 
 
 def test_a_child_answers_until_its_parent_is_gone_whatever_it_prints_in_between(tmp_path, monkeypatch):
@@ -446,7 +447,7 @@ def test_a_decoder_that_crashes_costs_one_recording_only(detector, tmp_path, mon
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(CRASH)
     monkeypatch.syspath_prepend(str(tmp_path / "hook"))
-    monkeypatch.setattr(local, "MAX_DEATHS", 1)
+    monkeypatch.setattr(leading, "MAX_DEATHS", 1)
     archive = opened(card(tmp_path / "card", 3), detector, tmp_path / "out")
     outcome = run_local(archive, ONE)
     assert (outcome.end, outcome.exit_code) == ("finished", 3)
