@@ -518,6 +518,14 @@ def detect(
         int | None, typer.Option(metavar="N", help="Processes at work. [default: as many as cores]")
     ] = None,
     device: Device = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="auto, float32, bf16, int8 or fastest; int8 may differ in faint sounds. [default: as the run began, "
+            "else bf16 where the hardware computes in it]",
+            show_default=False,
+        ),
+    ] = "auto",
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Do only every N-th part: 3/10 is the third of ten.")
     ] = "1/1",
@@ -542,34 +550,57 @@ def detect(
     """
     from functools import partial
 
-    from mast.detection.archive import Shard, open_archive, preview
+    from mast.detection.archive import Asked, Shard, open_archive, preview
     from mast.detection.cluster import join_cluster, run_ray
     from mast.detection.inputs import look_at
     from mast.detection.local import choose_compute, run_local
+    from mast.models.engines import TOLD
 
     if ray_address and engine != "ray":
         raise ConfigError(f"--ray-address {ray_address} is for --engine ray: give both.")
     own, given = Shard.parse(shard), look_at(paths, site, time_zone, overrides or ())
     out = out or given.out
     if dry_run:
-        with _progress() as on_progress, preview(given, model, out, min_score, on_progress) as planned:
+        asked = Asked(precision, "cuda" if device == "cuda" else "cpu")
+        with _progress() as on_progress, preview(given, model, out, min_score, on_progress, asked) as planned:
             told = planned.summary(own)
         typer.echo(told)
         return
     if engine == "ray":
         cluster = join_cluster(ray_address, device, workers)
-        warning, told, run = None, cluster.told(), partial(run_ray, cluster=cluster)
+        kind, warning, where, run = cluster.kind, None, cluster.told(), partial(run_ray, cluster=cluster)
     else:
         compute = choose_compute(device, workers)
-        warning, told, run = compute.warning, compute.told(), partial(run_local, compute=compute)
+        kind, warning, where = compute.kind, compute.warning, compute.told()
+        run = partial(run_local, compute=compute)
     with _progress() as on_progress:
-        archive = open_archive(given, model, out, min_score, on_progress)
+        archive = open_archive(given, model, out, min_score, on_progress, Asked(precision, kind))
+    told = f"{where}, {TOLD[archive.orders.engine]}"
     for line in filter(None, (warning, *archive.notes, archive.summary(own), told)):
         typer.echo(line, err=True)
     with _detecting_bar() as on_pace:
         outcome = run(archive, shard=own, on_progress=on_pace)
     typer.echo(outcome.summary())
     raise typer.Exit(outcome.exit_code)
+
+
+@app.command("export-model")
+def export_model_(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder, s3://… or hf://owner/name.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="onnx or openvino.")],
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where the files go, also s3://…")],
+    precision: Annotated[str, typer.Option(help="float32, or int8 with openvino.")] = "float32",
+    recordings: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Recordings to measure on; may be given again. [default: noise]"),
+    ] = None,
+) -> None:
+    """Write a detector for other programs, and tell how far it then is from its own float32."""
+    from mast.detection.export_model import export_model
+
+    deviation = export_model(model, to, out, precision, recordings or ())
+    typer.echo(deviation.summary())
+    typer.echo(f"Written: {out}; detector.json tells what goes in and what comes out.")
 
 
 @app.command()

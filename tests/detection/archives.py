@@ -34,6 +34,9 @@ DESCRIPTION = Description(
     thresholds={"score": 0.3, "nms_iou": 0.2},
 )  # fmt: skip
 
+NARROW = {**DESCRIPTION.architecture, "levels": 1, "channels": 32}
+"""Of a detector with few operations, for what takes a while with each."""
+
 
 def swelling(seconds: float, seed: int = 0) -> np.ndarray:
     """Noise that swells and ebbs, for a random network to find shapes in."""
@@ -47,7 +50,8 @@ def swelling(seconds: float, seed: int = 0) -> np.ndarray:
 def save_detector(folder: Path, **changed) -> str:
     """A detector of random weights that is surer of some places than of others."""
     torch.manual_seed(0)
-    network = detector_of(DESCRIPTION.architecture, Encoder(SHAPE, 128))
+    description = replace(DESCRIPTION, **changed)
+    network = detector_of(description.architecture, Encoder(SHAPE, 128))
     frontend = FrontEnd(DESCRIPTION.chunking, DESCRIPTION.spectrogram, DESCRIPTION.normalisation)
     sound = torch.from_numpy(swelling(5.12).astype(np.float32)).reshape(4, -1)
     with torch.no_grad():
@@ -56,7 +60,7 @@ def save_detector(folder: Path, **changed) -> str:
         for _ in range(20):  # norms learn the scale of their maps
             logits = network(spec).logits
         network.head.logit.bias.sub_(logits.mean() + 1)
-    save_model(str(folder), replace(DESCRIPTION, **changed), network.state_dict())
+    save_model(str(folder), description, network.state_dict())
     return str(folder)
 
 

@@ -4,12 +4,17 @@ import pytest
 import torch
 
 from mast.detection import plan
-from tests.detection.archives import save_detector
+from tests.detection.archives import NARROW, save_detector
 
 
 @pytest.fixture(scope="session")
 def detector(tmp_path_factory) -> str:
     return save_detector(tmp_path_factory.mktemp("detector") / "model")
+
+
+@pytest.fixture(scope="session")
+def narrow_detector(tmp_path_factory) -> str:
+    return save_detector(tmp_path_factory.mktemp("narrow") / "model", architecture=NARROW)
 
 
 @pytest.fixture

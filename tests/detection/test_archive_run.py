@@ -28,7 +28,7 @@ from tests.detection.archives import card, contents, heard, opened, rows, save_d
 from tests.detection.commands import start
 
 pytestmark = pytest.mark.usefixtures("short_parts")
-ONE, TWO = (Compute("cpu", "bf16", processes) for processes in (1, 2))
+ONE, TWO = (Compute("cpu", processes) for processes in (1, 2))
 
 
 def faulty_card(folder: Path, files: int = 8) -> Path:
@@ -88,8 +88,8 @@ def test_another_model_or_other_settings_or_recordings_never_mix_in(detector, tm
         with pytest.raises(ConfigError, match=refused) as error:
             opened(**words)
         assert why in str(error.value) and "--out" in str(error.value)
-    monkeypatch.setattr(archive_module, "FORMAT", 2)
-    with pytest.raises(ConfigError, match="format was 1, is now 2"):
+    monkeypatch.setattr(archive_module, "FORMAT", 3)
+    with pytest.raises(ConfigError, match="format was 2, is now 3"):
         opened("card", detector, "out")
     assert contents("out") == before
 
@@ -243,7 +243,7 @@ def test_progress_is_measured_from_the_first_sound_on():
 def test_a_gpu_that_is_there_but_cannot_be_used_is_told(monkeypatch):
     monkeypatch.setattr(local.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(local, "_gpu_here", lambda: None)
-    assert choose_compute("auto", 3) == Compute("cpu", choose_compute().precision, 3)
+    assert choose_compute("auto", 3) == Compute("cpu", 3)
     monkeypatch.setattr(local, "_gpu_here", lambda: "an NVIDIA GPU")
     assert "There is an NVIDIA GPU, but it cannot be used" in choose_compute().warning
     assert choose_compute("cpu").warning is None
@@ -261,15 +261,14 @@ def test_a_gpu_that_is_there_but_cannot_be_used_is_told(monkeypatch):
 
 
 def test_what_a_run_computes_on_is_told(monkeypatch):
-    assert ONE.told() == "Running on 1 CPU core, bf16"
-    assert TWO.told() == "Running on 2 CPU cores, bf16"
+    assert ONE.told() == "Running on 1 CPU core"
+    assert TWO.told() == "Running on 2 CPU cores"
     monkeypatch.setattr(local.torch.cuda, "get_device_name", lambda _: "RTX 5080")
-    assert Compute("cuda", "bf16", 4, gpus=1).told() == "Running on 1 × RTX 5080, 4 processes, bf16"
+    assert Compute("cuda", 4, gpus=1).told() == "Running on 1 × RTX 5080, 4 processes"
     monkeypatch.setattr(local, "accelerator", lambda _: "cuda")
-    monkeypatch.setattr(local, "best_precision", lambda _: "bf16")
     monkeypatch.setattr(local, "cores", lambda: 64)
     monkeypatch.setattr(local.torch.cuda, "device_count", lambda: 2)
-    assert choose_compute() == Compute("cuda", "bf16", 8, gpus=2)
+    assert choose_compute() == Compute("cuda", 8, gpus=2)
 
 
 def test_a_gpu_is_seen_by_what_the_system_has(monkeypatch):
@@ -342,7 +341,7 @@ class Light:
 
     def crew(self, parts, count=1):
         orders = part.Orders(str(self.folder), "", "", "", {}, {}, {}, 0.3, 1.0)
-        return local._Crew(orders, Compute("cpu", "bf16", count), iter(parts), count)
+        return local._Crew(orders, Compute("cpu", count), iter(parts), count)
 
     def heard(self):
         return (self.folder / "heard").read_text().split()

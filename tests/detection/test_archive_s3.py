@@ -43,7 +43,7 @@ def test_from_bucket_to_bucket_the_files_are_those_of_a_disk(detector, bucket, t
     words = [f"{bucket}/2023/card"]
     there = opened(words, detector, f"{bucket}/out")
     assert there.plan.recordings == 7 and len(there.missing()) == 3
-    outcome = run_local(there, Compute("cpu", "bf16", 1))
+    outcome = run_local(there, Compute("cpu", 1))
     assert (outcome.end, outcome.exit_code, outcome.missing) == ("finished", 3, 0)
     assert stored(there.out) == {name: data for name, data in contents(here.out).items() if "part-" in name}
     again = opened(words, detector, f"{bucket}/out")
@@ -71,7 +71,7 @@ def test_a_store_that_refuses_now_and_then_changes_nothing(
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     with flaky_store(s3_server, refuses) as (address, refused):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-        outcome = run_local(archive, Compute("cpu", "bf16", 1))
+        outcome = run_local(archive, Compute("cpu", 1))
     assert (outcome.end, outcome.exit_code, outcome.missing) == ("finished", 0, 0)
     assert refused["PUT"] >= 4 * 4 and refused["GET"] == 4
     assert stored(archive.out) == {name: data for name, data in contents(here.out).items() if "part-" in name}

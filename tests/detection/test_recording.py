@@ -99,7 +99,7 @@ def model(tmp_path_factory):
 @pytest.fixture
 def in_float32(monkeypatch):
     """Arithmetic in which the size of a batch does not show."""
-    monkeypatch.setattr(chunks, "best_precision", lambda kind: "fp32")
+    monkeypatch.setattr(chunks, "best_engine", lambda kind: "float32")
 
 
 def finder(model, **settings):

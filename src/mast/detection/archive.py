@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mast import __version__
 from mast.config import Detection
+from mast.detection.calibration import chunks_of, write_program
 from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, part_number
 from mast.detection.inputs import Given, count_recordings, table_of
 from mast.detection.part import Orders
@@ -30,12 +31,13 @@ from mast.detection.tally import length
 from mast.errors import ConfigError, StorageError
 from mast.models.checkpoint import Description
 from mast.models.detector import Detector
+from mast.models.engines import QUANTISED, EngineName, choose_engine, prepare_engine
 from mast.models.loading import Loaded, load_detector
 from mast.recordings.scan import OnProgress
 from mast.storage import exists, is_remote, join, open_binary, remote, written_whole
 from mast.study.products import fingerprint
 
-FORMAT = 1
+FORMAT = 2
 """Changes whenever the same recordings and settings would give other parts or other rows."""
 
 _COPY_BYTES = 1 << 20
@@ -64,6 +66,21 @@ class Shard:
 
 
 WHOLE = Shard()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The precision that was asked for, on `cpu` or `cuda`; `auto` goes on with that of a run that has begun."""
+
+    precision: str = "auto"
+    kind: str = "cpu"
+
+    def engine(self) -> EngineName:
+        """The engine that a new run gets."""
+        return choose_engine(self.precision, self.kind)
+
+
+AUTO = Asked()
 
 
 @dataclass(frozen=True)
@@ -126,13 +143,15 @@ def open_archive(
     out: str,
     min_score: float | None = None,
     on_progress: OnProgress = lambda stage, done, total: None,
+    asked: Asked = AUTO,
 ) -> Archive:
     """A run into the folder `out`, begun or taken up again; another model or other settings are refused."""
     loaded = load_detector(model)
     settings = _settings(loaded, given, min_score)
     if not (has_begun := _read_run(out) is not None):
-        _begin(given, model, out, settings, loaded, on_progress)
+        _begin(given, model, out, settings, loaded, asked, on_progress)
     run, table = _read_run(out) or {}, join(out, RECORDINGS)
+    settings["engine"] = asked.engine() if asked.precision != "auto" else run["settings"].get("engine")
     _check_same(out, run["settings"], settings)
     if not exists(table):
         raise StorageError(f"{table} is gone, and the run cannot go on without it. Put it back.")
@@ -153,15 +172,17 @@ def preview(
     out: str,
     min_score: float | None = None,
     on_progress: OnProgress = lambda stage, done, total: None,
+    asked: Asked = AUTO,
 ) -> Iterator[Archive]:
     """A run as it would be, or as it stands; nothing is written to its folder."""
     if _read_run(out) is not None:
-        yield open_archive(given, model, out, min_score, on_progress)
+        yield open_archive(given, model, out, min_score, on_progress, asked)
         return
     loaded = load_detector(model)
     settings = _settings(loaded, given, min_score)
     with table_of(given, on_progress) as table:
         plan = _plan(table, given)
+        settings["engine"] = asked.engine()
         yield Archive(_orders(given, model, out, settings, loaded, plan), plan)
 
 
@@ -171,14 +192,23 @@ def _begin(
     out: str,
     settings: dict[str, Any],
     loaded: Loaded[Detector],
+    asked: Asked,
     on_progress: OnProgress,
 ) -> None:
     """Write the table of recordings and then `run.json`; not if another shard was faster: its table is for all."""
     with table_of(given, on_progress) as table:
         plan = _plan(table, given)
-        story = _story(given, settings, _orders(given, model, out, settings, loaded, plan), loaded, plan)
+        settings["engine"] = asked.engine()
+        orders = _orders(given, model, out, settings, loaded, plan)
+        story = _story(given, settings, orders, loaded, plan)
         if exists(join(out, RUN)):
             return
+        if orders.engine in QUANTISED:
+            chunks = chunks_of(table, plan.recordings, orders.roots, orders.expansions, loaded.description)
+            program = prepare_engine(orders.engine, loaded, *chunks)
+            if exists(join(out, RUN)):  # it has taken a while
+                return
+            write_program(out, program)
         with open_binary(table) as source, written_whole(join(out, RECORDINGS)) as target:
             shutil.copyfileobj(source, target, _COPY_BYTES)
     with written_whole(join(out, RUN)) as file:
@@ -230,6 +260,7 @@ def _orders(
         detection=settings["detection"],
         threshold=settings["threshold"],
         hop_s=settings["hop_s"],
+        engine=settings["engine"],
     )
 
 

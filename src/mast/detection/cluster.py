@@ -18,6 +18,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mast import __version__
@@ -266,6 +267,8 @@ def missed(orders: dict[str, Any], version: str) -> str | None:
     """What this machine lacks that a run needs."""
     if version != __version__:
         return f"it has MAST {__version__}, and the run was begun with {version}."
+    if orders["engine"].startswith("int8") and find_spec("openvino") is None:
+        return 'it has no OpenVINO, which this run needs: pip install "mast-bioacoustics[fast]".'
     folders = [*orders["roots"].values(), orders["model"]]
     try:
         with open_binary(join(orders["out"], RUN)) as file:

@@ -8,6 +8,7 @@ from mast.storage import join
 
 RUN, RECORDINGS = "run.json", "recordings.parquet"
 EVENTS, STATUS = "events", "status"
+GRAPH, WEIGHTS = "engine.xml", "engine.bin"
 
 _PART = re.compile(r"part-(\d+)\.parquet")
 

@@ -21,7 +21,7 @@ from mast.detection.part import Orders
 from mast.detection.plan import Part
 from mast.detection.running import Outcome, Progress, carry_out
 from mast.errors import ConfigError
-from mast.models.devices import accelerator, best_precision
+from mast.models.devices import accelerator
 from mast.recordings.workers import cores
 
 _LOOK_S = 0.2  # so often progress is told
@@ -32,7 +32,6 @@ class Compute:
     """What a run computes on; `warning` tells of something better that cannot be used."""
 
     kind: str
-    precision: str
     processes: int
     gpus: int = 0
     warning: str | None = None
@@ -42,9 +41,9 @@ class Compute:
         plural = "" if self.processes == 1 else "es"
         if self.kind == "cuda":
             name = torch.cuda.get_device_name(0)
-            return f"Running on {self.gpus} × {name}, {self.processes} process{plural}, {self.precision}"
+            return f"Running on {self.gpus} × {name}, {self.processes} process{plural}"
         cores_word = "core" if self.processes == 1 else "cores"
-        return f"Running on {self.processes} CPU {cores_word}, {self.precision}"
+        return f"Running on {self.processes} CPU {cores_word}"
 
 
 def choose_compute(device: str = "auto", processes: int | None = None) -> Compute:
@@ -64,7 +63,7 @@ def choose_compute(device: str = "auto", processes: int | None = None) -> Comput
         warning = (
             f"There is {gpu}, but it cannot be used: {why}. Everything runs on the processor, far slower."
         )
-    return Compute(kind, best_precision(kind), processes or most, gpus, warning)
+    return Compute(kind, processes or most, gpus, warning)
 
 
 def _gpu_here() -> str | None:

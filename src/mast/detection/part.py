@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from mast import __version__
 from mast.config import Detection
+from mast.detection.calibration import read_program
 from mast.detection.chunks import BoxFinder
 from mast.detection.folder import EVENTS, RECORDINGS, STATUS, part_in
 from mast.detection.plan import Part
@@ -32,7 +33,9 @@ from mast.errors import MastError, ModelError, StorageError
 from mast.events import Detected, Event, Heard, arrow_schema, rows_to_table
 from mast.models.decoding import Detections
 from mast.models.detector import Detector
+from mast.models.engines import QUANTISED, EngineName
 from mast.models.loading import Loaded, load_detector
+from mast.models.programs import Program
 from mast.recordings.children import NEWS, Answer, Serve, serve_parent
 from mast.recordings.decode import open_audio
 from mast.recordings.faults import FAULTS
@@ -60,7 +63,8 @@ _COLUMNS = [
 class Orders:
     """What everyone who works at a run has to know, in plain values that can be sent anywhere.
 
-    `model` is where the model is, `identity` what it has to be; `threshold` is the least score that is reported.
+    `model` is where the model is, `identity` what it has to be; `threshold` is the least score that is reported;
+    `engine` is what the model runs in, so that all who work at the run find the same.
     """
 
     out: str
@@ -72,6 +76,7 @@ class Orders:
     detection: dict[str, float]
     threshold: float
     hop_s: float
+    engine: EngineName = "float32"
 
     def events(self, number: int) -> str:
         """Where the events of a part are."""
@@ -111,8 +116,16 @@ class Source(NamedTuple):
 class Ear(BoxFinder):
     """A finder that knows how much of a recording it has heard, and whether it was the finder itself that failed."""
 
-    def __init__(self, loaded: Loaded[Detector], settings: Detection, device: str, hop_s: float) -> None:
-        super().__init__(loaded, settings, device)
+    def __init__(
+        self,
+        loaded: Loaded[Detector],
+        settings: Detection,
+        device: str,
+        hop_s: float,
+        engine: EngineName | None = None,
+        program: Program | None = None,
+    ) -> None:
+        super().__init__(loaded, settings, device, engine, program)
         self.rate_hz = loaded.description.chunking.sample_rate_hz
         self._hop_samples = round(hop_s * self.rate_hz)
         self.begin(1.0, lambda heard_s: None)
@@ -148,7 +161,9 @@ def open_ear(orders: Orders, device: str) -> Ear:
         raise ModelError(
             f"{orders.model} is no longer the model {orders.identity} that this run began with. Put it back."
         )
-    return Ear(loaded, Detection.model_validate(orders.detection), device, orders.hop_s)
+    program = read_program(orders.out) if orders.engine in QUANTISED else None
+    settings = Detection.model_validate(orders.detection)
+    return Ear(loaded, settings, device, orders.hop_s, orders.engine, program)
 
 
 def hear_part(

