@@ -1,8 +1,8 @@
 """The command line as people meet it: messages instead of stack traces, exit codes, and an answer at once."""
 
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -47,10 +47,13 @@ def failing(capsys, monkeypatch, *words: str) -> str:
 def test_help_answers_in_under_half_a_second_and_loads_nothing_heavy():
     times_s = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         subprocess.run([*MAST, "--help"], check=True, capture_output=True)
-        times_s.append(time.perf_counter() - start)
-    assert min(times_s) < 0.5
+        after = os.times()  # of the processor: others may be at work, too
+        times_s.append(
+            after.children_user + after.children_system - before.children_user - before.children_system
+        )
+    assert 0 < min(times_s) < 0.5
     heavy = "torch", "pyarrow", "numpy", "matplotlib", "duckdb", "pydantic", "soundfile"
     check = f"import sys, mast.cli; sys.exit(', '.join(m for m in {heavy} if m in sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False).stderr
