@@ -32,6 +32,12 @@ BENCHMARKS |= {
     "pretrain_step": (["--small"], {"ratio_to_bare", "cpu_ratio_to_bare", "audio_hours_per_hour"}),
     "train_step": (["--small"], {"ratio_to_bare", "mast_step_s", "bare_step_s"}),
 }
+BENCHMARKS |= {
+    "search": (
+        ["--small"],
+        {"vectors", "recall_at_10", "median_ms", "build_s", "bytes_per_event", "faiss_flat_median_ms"},
+    ),
+}
 ALWAYS = {"command", "machine", "versions", "date"}
 UNMEASURED = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
 """Benchmarks weigh and time processes as they are; coverage would be in every figure."""
@@ -58,6 +64,9 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
         assert small["peak_mb"] < 400
     if name == "evaluate":
         assert small["max_ap_difference"] < 1e-6
+    if name == "search":
+        assert small["recall_at_10"] >= 0.9
+        assert small["exact_recall_at_10"] >= 0.99
     if name == "resume":
         assert small["weights_equal"]
         assert small["metrics_equal"]

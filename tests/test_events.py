@@ -15,6 +15,7 @@ from mast.events import (
     Recording,
     Reviewed,
     arrow_schema,
+    event_id,
     from_table,
     rows_to_table,
     to_table,
@@ -72,6 +73,24 @@ def test_a_recording_keeps_its_times_and_faults_in_a_table():
     (back,) = from_table(to_table([recording], Recording), Recording)
     assert back == recording
     assert back.start_utc.utcoffset() == timedelta(0)
+
+
+def test_a_sound_is_named_after_its_recording_and_its_box():
+    name = event_id("card/a.wav", 1.0, 2.0, 500.0, 900.0)
+    assert name == event_id("card/a.wav", 1, 2, 500, 900) and len(name) == 20 and int(name, 16)
+    others = [
+        ("card/b.wav", 1, 2, 500, 900),
+        ("card/a.wav", 1.000002, 2, 500, 900),
+        ("card/a.wav", 1, 2, 500, 901),
+    ]
+    assert len({name, *(event_id(*other) for other in others)}) == 4
+
+
+@given(*[st.floats(0, 1e6)] * 4)
+def test_an_exported_sound_keeps_its_name(start_s, end_s, low_hz, high_hz):
+    written = [float(str(round(value, 6))) for value in (start_s, end_s)]
+    written += [float(str(round(value, 3))) for value in (low_hz, high_hz)]
+    assert event_id("a", *written) == event_id("a", start_s, end_s, low_hz, high_hz)
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,10 @@ def test_event_to_box_to_event_stays_within_one_frame_and_one_bin(grid, start, e
 def test_bins_to_hz_to_bins_is_the_identity(grid, shares):
     bins = torch.tensor(shares, dtype=torch.float64) * (grid.settings.bins + 1) - 1
     torch.testing.assert_close(grid.bins_at(grid.hz_at(bins)), bins, rtol=0, atol=1e-8)
+
+
+@given(st.sampled_from(GRIDS), st.lists(st.tuples(*[st.floats(0, 1)] * 4), max_size=5))
+def test_exact_boxes_are_those_that_events_were_made_of(grid, shares):
+    size = torch.tensor([grid.frames, grid.settings.bins] * 2, dtype=torch.float64)
+    boxes = torch.tensor(shares, dtype=torch.float64).reshape(-1, 4) * size
+    torch.testing.assert_close(grid.to_exact_boxes(grid.to_events(boxes)), boxes, rtol=0, atol=1e-6)

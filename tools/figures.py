@@ -166,6 +166,35 @@ def real_small() -> str:
     return "\n".join(lines) + "\n"
 
 
+def search() -> str:
+    """How well and how fast the nearest sounds are found."""
+    found = result("benchmarks/results/search.json")
+    rows = [
+        ("`mast search`, with its index", "", found["build_s"], found["bytes_per_event"]),
+        ("`mast search --exact`", "exact_", None, found["bytes_per_event"] - found["index_bytes_per_event"]),
+        ("FAISS in memory, all compared", "faiss_flat_", None, None),
+        ("FAISS in memory, the same index", "faiss_ivf_pq_", found["faiss_ivf_pq_build_s"], None),
+    ]
+    lines = [
+        f"{found['vectors']:,} sounds of {found['width']} numbers:",
+        "",
+        "| | of the 10 nearest, found | a search | built in | bytes a sound |",
+        "|---|---|---|---|---|",
+    ]
+    for title, name, build_s, size in rows:
+        recall = found.get(f"{name}recall_at_10", 1.0)
+        cells = [f"{recall:.1%}", f"{found[f'{name}median_ms']:.1f} ms"]
+        cells += ["–" if build_s is None else f"{build_s:,.0f} s", "–" if size is None else f"{size:,}"]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"Medians of {found['queries']} searches. Vectors are made up to lie as those of real sounds do, in groups of "
+        f"uneven size with {found['directions']} directions in which they differ "
+        "(`python -m benchmarks.search`).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _interval(numbers: list[float | None]) -> str:
     value, low, high = ("–" if number is None else f"{number:.2f}" for number in numbers)
     return f"{value} ({low}–{high})"
@@ -176,6 +205,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "knn_probe": knn_probe,
     "narrow_band": narrow_band,
     "real_small": real_small,
+    "search": search,
     **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations")},
 }
 

@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -54,7 +54,9 @@ STAGES = {
     "comparing": "Comparing possible duplicates",
     "preparing": "Preparing sound (s)",
     "measuring": "Measuring it (s)",
-    "embedding": "Listening (chunks)",
+    "mapping": "Listening (chunks)",
+    "embedding": "Listening (parts)",
+    "indexing": "Putting vectors in order",
     "exporting": "Writing (parts)",
     "adding": "Adding up (parts)",
 }
@@ -421,7 +423,7 @@ def map_(
     settings = load_study(study, overrides or ())
     with _progress() as on_progress:
         result = map_study(
-            settings, model, out, chunks, device=device, on_progress=partial(on_progress, "embedding")
+            settings, model, out, chunks, device=device, on_progress=partial(on_progress, "mapping")
         )
     typer.echo(result.summary())
 
@@ -660,6 +662,123 @@ def report(
             events, out, min_score, on_progress=lambda done, total: on_progress("adding", done, total)
         )
     typer.echo(told.summary())
+
+
+@app.command()
+def embed(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL", help="A pretrained encoder, or a detector: a folder, s3://… or hf://owner/name."
+        ),
+    ],
+    pool: Annotated[
+        str,
+        typer.Option(help="What a box is read from: the encoder's last block, or its last three (blocks)."),
+    ] = "last",
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Where vectors go. [default: embeddings.lance in EVENTS]"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes at work. [default: as many as cores]")
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Write down how every sound that was found sounds to a model, to search for those that are alike.
+
+    May be stopped at any moment and goes on with the same command, also after mast detect has found more.
+    """
+    from mast.detection.local import choose_compute
+    from mast.embeddings.boxes import pool_named
+    from mast.embeddings.embed import embed_events
+
+    chosen, compute = pool_named(pool), choose_compute(device, workers)
+    for line in filter(None, (compute.warning, compute.told())):
+        typer.echo(line, err=True)
+    with _progress() as on_progress:
+        result = embed_events(events, model, chosen, out, compute, on_progress)
+    typer.echo(result.summary())
+
+
+@app.command()
+def search(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")],
+    like: Annotated[
+        tuple[str, str, str, float, float] | None,
+        typer.Option(
+            metavar="RECORDING START END LOW HIGH",
+            help="A box: a recording as the events name it, or a sound file; seconds or h:mm:ss; Hz.",
+        ),
+    ] = None,
+    like_event: Annotated[
+        str | None, typer.Option(metavar="ID", help="A sound by its name, from an earlier search.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="The model of the vectors, for --like. [default: where it was]"),
+    ] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(metavar="SITE", help="Only of this site; may be given again.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option("--from", metavar="TIME", help="Only from this day or moment on, in UTC."),
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--to", metavar="TIME", help="Only before this day or moment, in UTC.")
+    ] = None,
+    low_hz: Annotated[
+        float | None, typer.Option("--low", metavar="HZ", help="Only sounds that reach no lower.")
+    ] = None,
+    high_hz: Annotated[
+        float | None, typer.Option("--high", metavar="HZ", help="Only sounds that reach no higher.")
+    ] = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out sounds that score less.")] = None,
+    top: Annotated[int, typer.Option(metavar="N", help="How many sounds.")] = 24,
+    *,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare with every sound, also where there is an index.")
+    ] = False,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--embeddings", metavar="TABLE", help="Where vectors are. [default: embeddings.lance in EVENTS]"
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The page to write. [default: alike-….html in EVENTS]"),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Find the sounds most like a given one.
+
+    Writes a page to look at and listen to, the most similar first, and a table of the same name in CSV.
+    """
+    from mast.detection.found import open_found
+    from mast.embeddings.neighbours import Wanted, box_query, event_query, neighbours
+    from mast.embeddings.sheet import write_sheet
+    from mast.embeddings.table import EMBEDDINGS
+    from mast.events import Event
+    from mast.storage import join
+
+    if (like is None) == (like_event is None):
+        raise ConfigError("Give either a box with --like or the name of a sound with --like-event.")
+    wanted = Wanted(tuple(site or ()), since, until, low_hz, high_hz, min_score)
+    found, location = open_found(events, min_score), table or join(events, EMBEDDINGS)
+    if like is not None:
+        recording, start, end, low, high = like
+        try:
+            box = Event(recording, _seconds("--like", start), _seconds("--like", end), low, high)
+        except ValueError as error:
+            raise ConfigError(f"--like: {error}.") from None
+        query = box_query(found, location, box, model, device)
+    else:
+        query = event_query(found, location, like_event or "")
+    alike = neighbours(location, query, wanted, top, exact=exact)
+    typer.echo(write_sheet(found, query, alike, wanted, out).summary())
 
 
 @app.command()

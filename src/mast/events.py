@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -180,6 +181,26 @@ class Detected:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """A sound that a model has found, of part `part` of its run, as an encoder hears it: a row of `embeddings.lance`.
+
+    Its vector stands beside it; everything else is as in `Detected`.
+    """
+
+    event_id: str
+    part: int
+    recording_id: str
+    start_s: float
+    end_s: float
+    low_hz: float
+    high_hz: float
+    score: float
+    start_utc: UtcTime | None
+    start_local: LocalTime | None
+    site: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """What became of a recording when sounds were looked for: a row of `status/`.
 
@@ -215,6 +236,15 @@ class SplitChunk:
     start_utc: UtcTime | None
     start_local: LocalTime | None
     boxes: int
+
+
+def event_id(recording_id: str, start_s: float, end_s: float, low_hz: float, high_hz: float) -> str:
+    """The name of a sound: 20 letters that follow from its recording and its box, on whatever machine.
+
+    Counted are microseconds and thousandths of a Hz, which exported tables keep as well.
+    """
+    words = f"{recording_id}\0{start_s:.6f} {end_s:.6f} {low_hz:.3f} {high_hz:.3f}"
+    return hashlib.blake2b(words.encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
 
 
 @cache

@@ -132,6 +132,13 @@ class MelGrid:
         end = torch.maximum(times[:, 1].clamp(max=self.frames), start + 1)
         return torch.stack([start, low, end, high], dim=1).float()
 
+    def to_exact_boxes(self, events: Tensor) -> Tensor:
+        """Continuous boxes of events in double precision, the inverse of `to_events`; none is clipped. (N, 4) → (N, 4)"""
+        boxes = events.double().clone()
+        boxes[:, 0::2] /= self.settings.shift_s
+        boxes[:, 1::2] = self.bins_at(events[:, 1::2])
+        return boxes
+
     def to_events(self, boxes: Tensor) -> Tensor:
         """Seconds and Hz of continuous boxes in frames and bins, in double precision. (N, 4) → (N, 4)"""
         events = boxes.double().clone()

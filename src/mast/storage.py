@@ -123,6 +123,28 @@ def written_whole(location: str) -> Iterator[BinaryIO]:
             partial.unlink()
 
 
+@contextmanager
+def held_alone(folder: str, verb: str) -> Iterator[None]:
+    """Hold a local folder for `mast verb` alone; the system lets go of it when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        fcntl = None  # type: ignore[assignment]
+    if is_remote(folder) or fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StorageError(
+            f"{folder}: another mast {verb} is at work on it. Wait until it is done."
+        ) from None
+    finally:
+        os.close(handle)
+
+
 class _Remote(io.RawIOBase):
     """A remote object as the raw file that `io.BufferedReader` wants."""
 

@@ -75,6 +75,7 @@ def write_run(folder, parts: list[list[Row] | None], root="cards", expansion: fl
             write_table([item for _, item, _ in part], Heard, join(str(folder), f"status/{name}"))
     run = {
         "mast_version": "9.9",
+        "fingerprint": "f0",
         "settings": {"model": MODEL, "threshold": 0.2},
         "collections": {"card": {"root": str(root), "time_expansion": expansion}},
         "parts": len(parts),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -137,22 +137,44 @@ def draw_examples(
 
 
 def _example(found: Found, event: Drawn, min_score: float) -> Example:
-    """Cut an event's sound out of its recording, with a second around it, and draw it with all boxes there."""
-    start_s, _, end_s, high_hz = event.bounds
+    """An event cut out of its recording, drawn with all boxes there."""
     expansion = found.expansions[event.collection]
+    cut = cut_out(found.place(event.collection, event.path), event.bounds, expansion)
+    others = [box for box in _boxes(found, event, cut.shown_s, min_score) if box != event.bounds]
+    return Example(event, *cut.drawn([event.bounds, *others]))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Sound around a box, at `rate_hz` as heard; `shown_s` is where it lies in its recording."""
+
+    wave: NDArray[np.float32]
+    rate_hz: int
+    expansion: float
+    shown_s: tuple[float, float]
+
+    def drawn(self, boxes: Sequence[Bounds]) -> tuple[str, str]:
+        """Its picture with boxes in it, the first of which is the one meant, and its sound, as addresses."""
+        figure = draw_tile(
+            self.wave,
+            self.rate_hz * self.expansion,
+            self.shown_s[0],
+            [("model", box) for box in boxes],
+        )
+        return picture_uri(figure, TILE_DPI), sound_uri(self.wave, self.rate_hz)
+
+
+def cut_out(location: str, bounds: Bounds, expansion: float = 1.0) -> Cut:
+    """The sound of a box out of its recording, with a second around it."""
+    start_s, _, end_s, high_hz = bounds
     rate_hz = next((rate for rate in RATES_HZ if rate * expansion >= 2 * high_hz), RATES_HZ[-1])
     first_s = max(0.0, start_s * expansion - CONTEXT_S)
     lasting_s = min(end_s * expansion + CONTEXT_S - first_s, LONGEST_S)
-    with open_audio(found.place(event.collection, event.path), rate_hz, expansion) as audio:
+    with open_audio(location, rate_hz, expansion) as audio:
         wave = audio.read(first_s, lasting_s)
     if not len(wave):
-        raise AudioError(f"{event.recording_id}: there is no sound at {start_s:.1f} s any more.")
-    shown_s = (first_s / expansion, (first_s + lasting_s) / expansion)
-    others = [box for box in _boxes(found, event, shown_s, min_score) if box != event.bounds]
-    figure = draw_tile(
-        wave, rate_hz * expansion, shown_s[0], [("model", box) for box in (event.bounds, *others)]
-    )
-    return Example(event, picture_uri(figure, TILE_DPI), sound_uri(wave, rate_hz))
+        raise AudioError(f"{location}: there is no sound at {start_s:.1f} s any more.")
+    return Cut(wave, rate_hz, expansion, (first_s / expansion, (first_s + lasting_s) / expansion))
 
 
 def _boxes(found: Found, event: Drawn, shown_s: tuple[float, float], min_score: float) -> list[Bounds]:

@@ -36,9 +36,13 @@ class FoundPart:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A run's folder. `threshold` is the least score it has kept; `numbers` are the parts that are done."""
+    """A run's folder; `fingerprint` names its settings and recordings in one word.
+
+    `threshold` is the least score it has kept; `numbers` are the parts that are done.
+    """
 
     folder: str
+    fingerprint: str
     model: str
     version: str
     threshold: float
@@ -56,6 +60,14 @@ class Found:
         """Where a recording is."""
         root = self.roots[collection]
         return join(root if is_remote(root) else str(Path(root).absolute()), path)
+
+    def split_id(self, recording_id: str) -> tuple[str, str]:
+        """Collection and path of a recording, by its name."""
+        names = [name for name in self.roots if recording_id.startswith(f"{name}/")]
+        if not names:
+            raise StorageError(f"{recording_id}: of none of the collections {', '.join(self.roots)}.")
+        name = max(names, key=len)
+        return name, recording_id.removeprefix(f"{name}/")
 
     def parts(self, min_score: float | None = None) -> Iterator[FoundPart]:
         """All parts that are done, in order; with the events that score at least so much."""
@@ -87,6 +99,7 @@ def open_found(folder: str, min_score: float | None = None) -> Found:
         settings, collections = run["settings"], run["collections"]
         found = Found(
             folder=folder,
+            fingerprint=run["fingerprint"],
             model=settings["model"],
             version=run["mast_version"],
             threshold=settings["threshold"],

@@ -212,9 +212,9 @@ def _hear(
         except Exception as error:  # one bad file must never end the work, whatever a decoder throws
             if ear.failure:
                 raise ear.failure from None
-            _check_reachable(root)
-            reason = _in_words(error, location)
-            if _can_be_read(location, ear.rate_hz, expansion):
+            check_reachable(root)
+            reason = in_words(error, location)
+            if can_be_read(location, ear.rate_hz, expansion):
                 raise PassingError(
                     f"{location}: {reason} When it was read again, nothing was wrong."
                 ) from None
@@ -317,13 +317,13 @@ def _known_fault(source: Source) -> str | None:
     return "; ".join(meanings) + (f" ({source.detail})" if source.detail else "")
 
 
-def _in_words(error: Exception, location: str) -> str:
+def in_words(error: Exception, location: str) -> str:
     """Why a recording cannot be heard, as one line that does not name it again."""
     text = str(error) if isinstance(error, MastError) else f"{type(error).__name__}: {error}"
     return " ".join(text.removeprefix(f"{location}: ").split()).encode("utf-8", "backslashreplace").decode()
 
 
-def _check_reachable(root: str) -> None:
+def check_reachable(root: str) -> None:
     """Refuse to blame recordings for a drive that was unplugged, or a bucket that is gone."""
     told = f"{root}: the recordings cannot be reached any more"
     try:
@@ -339,7 +339,7 @@ def _check_reachable(root: str) -> None:
         raise StorageError(f"{told}: they are gone.")
 
 
-def _can_be_read(location: str, rate_hz: int, time_expansion: float) -> bool:
+def can_be_read(location: str, rate_hz: int, time_expansion: float) -> bool:
     """Whether a recording that could not be read can be now, from its start to its end."""
     for _ in range(READINGS - 1):
         with suppress(Exception), open_audio(location, rate_hz, time_expansion) as audio:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import chain
@@ -36,7 +35,7 @@ from mast.recordings.store import (
     store_schema,
 )
 from mast.recordings.workers import cores
-from mast.storage import is_remote, join, open_binary, written_whole
+from mast.storage import held_alone, is_remote, join, open_binary, written_whole
 
 if TYPE_CHECKING:
     import lance
@@ -97,7 +96,7 @@ def prepare(
     layout = Layout.of(chunking)
     tally = _tally(recordings_table, collections, layout)
     _open_or_create(store_location, layout, tally.fingerprint)
-    with _held_alone(store_location):
+    with held_alone(store_location, "prepare"):
         dataset = _open_or_create(store_location, layout, tally.fingerprint)  # as it is now that it is ours
         if not is_remote(store_location):  # elsewhere nobody knows whether another run is writing
             _delete_orphans(dataset)
@@ -112,28 +111,6 @@ def prepare(
             log.commit()
             _delete_orphans(log.dataset)
         return _report(store_location, tally)
-
-
-@contextmanager
-def _held_alone(location: str) -> Iterator[None]:
-    """Hold a local store for this run; the system lets go of it when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        fcntl = None  # type: ignore[assignment]
-    if is_remote(location) or fcntl is None:
-        yield
-        return
-    folder = os.open(location, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StorageError(
-            f"{location}: another mast prepare is at work on it. Wait until it is done."
-        ) from None
-    finally:
-        os.close(folder)
 
 
 class _Log:

@@ -212,12 +212,12 @@ def storage_options(location: str) -> dict[str, str] | None:
     return options
 
 
-def lance_module() -> Any:
+def lance_module(purpose: str = "The prepared audio store") -> Any:
     """Lance, or the line that installs it."""
     try:
         import lance
     except ImportError:
-        raise MissingExtraError("The prepared audio store", "train") from None
+        raise MissingExtraError(purpose, "train") from None
     return lance
 
 

@@ -1,0 +1,202 @@
+"""The vectors of one part of a run: decode around its sounds, hear them, write a fragment of the table.
+
+`embed_part` is all that a part needs, whoever calls it. What it writes belongs to nothing until it is committed.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from mast.detection.found import Found, open_found
+from mast.detection.part import PassingError, can_be_read, check_reachable, in_words
+from mast.embeddings.boxes import BoxEncoder, Cut, Pool, cut_chunks, vectors_of
+from mast.embeddings.table import open_vectors, vector_batch
+from mast.errors import MastError, ModelError
+from mast.events import event_id
+from mast.models.loading import load_encoder
+from mast.recordings.children import NEWS, Answer, Serve, serve_parent
+from mast.recordings.decode import open_audio
+from mast.recordings.store import DATA_VERSION, lance_module, storage_options
+
+if TYPE_CHECKING:
+    import lance
+
+FRAGMENT_EVENTS = 1 << 15
+"""Vectors that are held in memory before they are written: a very long recording may have far more."""
+
+OUTSIDE = "no sound there any more, or outside the band that the model hears"
+
+_COLUMNS = (
+    "recording_id",
+    "start_s",
+    "end_s",
+    "low_hz",
+    "high_hz",
+    "score",
+    "start_utc",
+    "start_local",
+    "site",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What everyone who works at a table has to know, in plain values; `model` is where it is, `identity` what."""
+
+    events: str
+    table: str
+    model: str
+    identity: str
+    pool: Pool
+
+
+@dataclass(slots=True)
+class Written:
+    """A part as it lies in the table's folder, and why some of its sounds are not in it."""
+
+    number: int
+    fragments: list[str] = field(default_factory=list)
+    events: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def open_encoder(orders: Orders, device: str) -> BoxEncoder:
+    """The run's model on a device; refused if it is no longer the same."""
+    loaded = load_encoder(orders.model)
+    if loaded.description.identity != orders.identity:
+        raise ModelError(f"{orders.model} is no longer the model {orders.identity}. Put it back.")
+    return BoxEncoder(loaded, orders.pool, device)
+
+
+def embed_part(
+    found: Found,
+    number: int,
+    encoder: BoxEncoder,
+    table: str,
+    on_news: Callable[[float], None] = lambda share: None,
+) -> Written:
+    """Write the vectors of a part's sounds; `on_news` is told which share of them is done."""
+    events = found.events(number).select([*_COLUMNS])
+    written, waiting = Written(number), list[pa.RecordBatch]()
+    dataset, _ = open_vectors(table)
+
+    def flush() -> None:
+        written.fragments += _fragments(waiting, dataset)
+        waiting.clear()
+
+    for vectors, rows in vectors_of(_cuts(found, events, encoder, written), encoder):
+        waiting.append(vector_batch([_row(item, number) for item in events.take(rows).to_pylist()], vectors))
+        written.events += len(rows)
+        if sum(map(len, waiting)) >= FRAGMENT_EVENTS:
+            flush()
+        on_news((written.events + written.left_out.total()) / len(events))
+    if waiting:
+        flush()
+    return written
+
+
+def _fragments(batches: list[pa.RecordBatch], dataset: lance.LanceDataset) -> list[str]:
+    """Write rows to the table's folder; they belong to it once they are committed."""
+    rows = pa.Table.from_batches(batches)
+    options = storage_options(dataset.uri)
+    written = lance_module().fragment.write_fragments(
+        rows, dataset, rows.schema, data_storage_version=DATA_VERSION, storage_options=options
+    )
+    return [json.dumps(fragment.to_json()) for fragment in written]
+
+
+def _row(event: dict[str, Any], part: int) -> tuple[Any, ...]:
+    """The values of an `Embedded`."""
+    recording_id, start_s, end_s, low_hz, high_hz = (event[name] for name in _COLUMNS[:5])
+    name = event_id(recording_id, start_s, end_s, low_hz, high_hz)
+    return (name, part, *(event[column] for column in _COLUMNS))
+
+
+def _cuts(found: Found, events: pa.Table, encoder: BoxEncoder, written: Written) -> Iterator[Cut]:
+    """Chunks around the sounds of all recordings of a part; what cannot be heard is counted, with the reason."""
+    for recording_id, rows in _by_recording(events):
+        own = events.take(rows)
+        bounds = np.stack(
+            [own[name].to_numpy() for name in ("start_s", "low_hz", "end_s", "high_hz")], axis=1
+        )
+        left = len(rows)
+        try:
+            for cut in _recording_cuts(found, recording_id, bounds, encoder):
+                left -= len(cut.rows)
+                yield cut._replace(rows=rows[cut.rows].tolist())
+        except Exception as error:  # one bad file must never end the work, whatever a decoder throws
+            written.left_out[_reason(error, found, recording_id, encoder.rate_hz)] += left
+        else:
+            if left:
+                written.left_out[OUTSIDE] += left
+
+
+def _reason(error: Exception, found: Found, recording_id: str, rate_hz: int) -> str:
+    """Why a recording cannot be heard; raises where that is not its fault, or was over when it was read again."""
+    collection, path = found.split_id(recording_id)
+    location, expansion = found.place(collection, path), found.expansions[collection]
+    check_reachable(found.roots[collection])
+    reason = in_words(error, location)
+    if can_be_read(location, rate_hz, expansion):
+        raise PassingError(f"{location}: {reason} When it was read again, nothing was wrong.") from None
+    return reason
+
+
+def _recording_cuts(
+    found: Found, recording_id: str, bounds: NDArray[np.float64], encoder: BoxEncoder
+) -> Iterator[Cut]:
+    collection, path = found.split_id(recording_id)
+    expansion = found.expansions[collection]
+    with open_audio(found.place(collection, path), encoder.rate_hz, expansion) as audio:
+        yield from cut_chunks(audio, bounds, encoder, expansion)
+
+
+def _by_recording(events: pa.Table) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Each recording with the rows of its events, which stand together."""
+    names = events["recording_id"].cast(pa.string()).to_numpy()
+    begins = np.flatnonzero(names[1:] != names[:-1]) + 1
+    for rows in np.split(np.arange(len(names)), begins):
+        if len(rows):
+            yield names[rows[0]], rows
+
+
+def serve(
+    orders: Orders, encoder: BoxEncoder, jobs: Iterator[bytes], answer: Callable[[Answer], None]
+) -> None:
+    """What a child process does: one part after the other."""
+    found = open_found(orders.events)
+    for line in jobs:
+        number = json.loads(line)["part"]
+        try:
+            written = embed_part(found, number, encoder, orders.table, lambda share: answer({NEWS: share}))
+        except MastError as error:  # a drive that is gone, a model that was changed
+            answer({"error": str(error), "may_pass": isinstance(error, PassingError)})
+        except OSError as error:  # a full disk, or a bucket that cannot be read or written just now
+            answer({"error": f"{str(error).rstrip('.')}.", "may_pass": error.errno != errno.ENOSPC})
+        else:
+            answer({"written": [written.fragments, written.events, written.left_out]})
+
+
+def _get_ready() -> Serve:
+    """A model on one thread, or on one of the GPUs."""
+    orders, device, gpu = Orders(**json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+    torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(gpu)
+    return partial(serve, orders, open_encoder(orders, device))
+
+
+if __name__ == "__main__":
+    serve_parent(_get_ready)
