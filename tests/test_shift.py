@@ -20,7 +20,17 @@ from experiments.shift.summary import (
     summary,
     targets,
 )
-from experiments.shift.tables import ABLATIONS, BUDGET, MAIN, TABLES, by_split, grid, interval
+from experiments.shift.tables import (
+    ABLATIONS,
+    BASELINE_ROWS,
+    BUDGET,
+    MAIN,
+    TABLES,
+    by_split,
+    grid,
+    interval,
+    known_baselines,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -279,3 +289,11 @@ def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("main\n") and (tmp_path / "shift.png").stat().st_size > 10_000
     show(out, [], tmp_path / "again.png")
     assert capsys.readouterr().out == "" and (tmp_path / "again.png").exists()
+
+
+def test_the_table_of_targets_says_which_baselines_are_missing():
+    assert set(BASELINE_ROWS) == set(BASELINES)
+    some = {"best_baseline": {"name": "fcos"}, "methods": {name: {} for name in BASELINE_ROWS[:-1]}}
+    told = known_baselines(some)
+    assert told == "\nThe best baseline: FCOS. Not measured yet, so that nothing is decided: YOLO26.\n"
+    assert "Not measured" not in known_baselines({**some, "methods": {key: {} for key in BASELINE_ROWS}})
