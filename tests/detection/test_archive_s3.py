@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from mast.cli import main
-from mast.detection import local
+from mast.detection import leading
 from mast.detection.inputs import look_at
 from mast.detection.local import Compute, run_local
 from mast.errors import ConfigError, StorageError
@@ -66,7 +66,7 @@ def test_a_store_that_refuses_now_and_then_changes_nothing(
         is_read = method == "GET" and path.endswith("B/20230510_013000.WAV")
         return (is_write or is_read) and times <= 4
 
-    monkeypatch.setattr(local, "PAUSE_S", 0.01)
+    monkeypatch.setattr(leading, "PAUSE_S", 0.01)
     # else uploads do not tell their length
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     with flaky_store(s3_server, refuses) as (address, refused):
