@@ -200,7 +200,25 @@ def _interval(numbers: list[float | None]) -> str:
     return f"{value} ({low}–{high})"
 
 
+def engines() -> str:
+    """What an engine and the product's hop cost, against float32 in chunks that overlap by half."""
+    found = result("experiments/results/engines.json")
+    lines = ["| arithmetic | hop, in chunks | average precision | F1 | events |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['engine']} | {row['hop']:g} | {row['ap']:.3f} | {row['f1']:.3f} | {row['events']:,} |"
+        for row in found["engines"]
+    ]
+    lines += [
+        "",
+        f"One tiny detector over the {found['recordings']} recordings of the shift benchmark's test sets, with "
+        f"{found['engines'][0]['calls']:,} calls (`python -m experiments.engines STUDY.yaml MODEL`); no intervals were "
+        "computed.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 FIGURES: dict[str, Callable[[], str]] = {
+    "engines": engines,
     "pretraining": pretraining,
     "knn_probe": knn_probe,
     "narrow_band": narrow_band,
