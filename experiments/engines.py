@@ -9,7 +9,6 @@ others take the product's own hop. An int8 engine is prepared on unlabelled soun
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from benchmarks.results import write_result
 
-from experiments.phase import location_of, recordings_of
+from experiments.phase import location_of, parser_of, tested
 from mast.config import Study, load_study
 from mast.datasets.examples import UNLABELLED, prepared_chunks
 from mast.datasets.order import spread
@@ -49,18 +48,9 @@ PAIRS: tuple[tuple[EngineName, float], ...] = (
 
 def main() -> None:
     """Hear every recording with every engine, and write what each finds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("study", type=Path)
-    parser.add_argument("model")
-    parser.add_argument("--splits", nargs="*", help="by default the test split and every held-out set")
-    parser.add_argument("--recordings", type=int, help="of each split, at most")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/engines.json"))
-    options = parser.parse_args()
+    options = parser_of(__doc__, Path("experiments/results/engines.json")).parse_args()
     study = load_study(options.study)
-    names = options.splits or ["test", *study.splits.held_out]
-    recordings = [name for split in names for name in recordings_of(study, split)[: options.recordings]]
+    names, recordings = tested(study, options)
     rows: list[dict[str, Any]] = []
     for engine, hop in PAIRS:
         if engine in QUANTISED and not is_here(quantising=True):

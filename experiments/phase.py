@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +44,31 @@ OTHER_BATCHES = (1, 7)
 
 def main() -> None:
     """Hear every recording at each phase, and write what was found again."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, Path("experiments/results/phase.json"))
+    parser.add_argument("--hop", type=float, default=HOP, help="from one chunk to the next, in chunks")
+    options = parser.parse_args()
+    study = load_study(options.study)
+    names, recordings = tested(study, options)
+    figures = measured(study, options.model, recordings, options.hop)
+    write_result(options.out, {"splits": names, "hop": options.hop, **figures}, ("torch", "numpy"))
+    print(json.dumps(figures, indent=2))
+
+
+def parser_of(told: str | None, out: Path) -> argparse.ArgumentParser:
+    """What every experiment asks for that has a model hear the test sets of a study."""
+    parser = argparse.ArgumentParser(description=told, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", type=Path)
     parser.add_argument("model")
     parser.add_argument("--splits", nargs="*", help="by default the test split and every held-out set")
     parser.add_argument("--recordings", type=int, help="of each split, at most")
-    parser.add_argument("--hop", type=float, default=HOP, help="from one chunk to the next, in chunks")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/phase.json"))
-    options = parser.parse_args()
-    study = load_study(options.study)
+    parser.add_argument("--out", type=Path, default=out)
+    return parser
+
+
+def tested(study: Study, options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Names of the splits that were asked for, and their recordings."""
     names = options.splits or ["test", *study.splits.held_out]
-    recordings = [name for split in names for name in recordings_of(study, split)[: options.recordings]]
-    figures = measured(study, options.model, recordings, options.hop)
-    write_result(options.out, {"splits": names, "hop": options.hop, **figures}, ("torch", "numpy"))
-    print(json.dumps(figures, indent=2))
+    return names, [name for split in names for name in recordings_of(study, split)[: options.recordings]]
 
 
 def recordings_of(study: Study, split: str) -> list[str]:
@@ -121,7 +130,7 @@ class Tally:
         self.right += int(was_right.sum())
 
 
-def share(tallies: Iterator[Tally] | Sequence[Tally] | Any) -> float | None:
+def share(tallies: Iterable[Tally]) -> float | None:
     """What share of all was right."""
     all_tallies = list(tallies)
     count = sum(tally.count for tally in all_tallies)

@@ -361,20 +361,32 @@ def serve(orders: Orders, ear: Ear, jobs: Iterator[bytes], answer: Callable[[Ans
                 dict(job["crashed"]),
                 lambda news: answer({NEWS: news}),
             )
-        except MastError as error:  # a full disk, a drive that is gone, a model that cannot compute
-            answer({"error": str(error), "may_pass": isinstance(error, PassingError)})
-        except OSError as error:  # a bucket that cannot be written or read just now
-            answer({"error": f"{str(error).rstrip('.')}.", "may_pass": error.errno != errno.ENOSPC})
+        except (MastError, OSError) as error:
+            answer(trouble(error))
         else:
             answer({})
 
 
-def _get_ready() -> Serve:
-    """A model on one thread, or on one of the GPUs."""
-    orders, device, gpu = Orders(**json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+def trouble(error: MastError | OSError) -> Answer:
+    """What a child process answers that could not do its part, and whether another try may."""
+    if isinstance(error, MastError):  # a full disk, a drive that is gone, a model that cannot compute
+        return {"error": str(error), "may_pass": isinstance(error, PassingError)}
+    # a bucket that cannot be written or read just now
+    return {"error": f"{str(error).rstrip('.')}.", "may_pass": error.errno != errno.ENOSPC}
+
+
+def take_orders() -> tuple[dict[str, Any], str]:
+    """What a child process was started with, the orders' values and its device: one thread, or one of the GPUs."""
+    orders, device, gpu = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
     if device == "cuda":
         torch.cuda.set_device(gpu)
+    return orders, device
+
+
+def _get_ready() -> Serve:
+    values, device = take_orders()
+    orders = Orders(**values)
     return partial(serve, orders, open_ear(orders, device))
 
 

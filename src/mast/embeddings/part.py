@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 
 from mast.detection.found import Found, open_found
-from mast.detection.part import PassingError, can_be_read, check_reachable, in_words
+from mast.detection.part import PassingError, can_be_read, check_reachable, in_words, take_orders, trouble
 from mast.embeddings.boxes import BoxEncoder, Cut, Pool, cut_chunks, vectors_of
 from mast.embeddings.table import open_vectors, vector_batch
 from mast.errors import MastError, ModelError
@@ -181,20 +178,15 @@ def serve(
         number = json.loads(line)["part"]
         try:
             written = embed_part(found, number, encoder, orders.table, lambda share: answer({NEWS: share}))
-        except MastError as error:  # a drive that is gone, a model that was changed
-            answer({"error": str(error), "may_pass": isinstance(error, PassingError)})
-        except OSError as error:  # a full disk, or a bucket that cannot be read or written just now
-            answer({"error": f"{str(error).rstrip('.')}.", "may_pass": error.errno != errno.ENOSPC})
+        except (MastError, OSError) as error:
+            answer(trouble(error))
         else:
             answer({"written": [written.fragments, written.events, written.left_out]})
 
 
 def _get_ready() -> Serve:
-    """A model on one thread, or on one of the GPUs."""
-    orders, device, gpu = Orders(**json.loads(sys.argv[1])), sys.argv[2], int(sys.argv[3])
-    torch.set_num_threads(1)
-    if device == "cuda":
-        torch.cuda.set_device(gpu)
+    values, device = take_orders()
+    orders = Orders(**values)
     return partial(serve, orders, open_encoder(orders, device))
 
 
