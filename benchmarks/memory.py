@@ -107,7 +107,7 @@ def measure(folder: Path, size: Size) -> dict[str, Any]:
 def weighed(paths: Sequence[Path], model: Path, out: Path) -> tuple[float, float]:
     """Most memory that a run and its workers hold at once, in MB, and how long it takes, in seconds."""
     start, most_mb = time.perf_counter(), 0.0
-    process = start_detect(paths, model, out, WORKERS)
+    process = start_detect(paths, model, out, WORKERS, "--precision", "bf16")
     while process.poll() is None:
         family = [process.pid, *processes_below(process.pid)]
         most_mb = max(most_mb, sum(map(_pss_mb, family)))

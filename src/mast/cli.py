@@ -524,7 +524,7 @@ def detect(
         str,
         typer.Option(
             help="auto, float32, bf16, int8 or fastest; int8 may differ in faint sounds. [default: as the run began, "
-            "else bf16 where the hardware computes in it]",
+            "else bf16 where the hardware computes in it, or the fastest for 24 hours of sound and more]",
             show_default=False,
         ),
     ] = "auto",

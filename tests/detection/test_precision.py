@@ -11,7 +11,7 @@ import pytest
 
 from mast import __version__
 from mast.detection import chunks, cluster
-from mast.detection.archive import Asked, Shard
+from mast.detection.archive import LONG_S, Asked, Shard
 from mast.detection.calibration import chunks_of
 from mast.detection.cluster import missed
 from mast.detection.part import Orders, open_ear
@@ -76,9 +76,15 @@ def test_another_precision_is_another_run(narrow_detector, tmp_path):
     assert other.orders.fingerprint != first.orders.fingerprint
 
 
-def test_int8_is_never_chosen_by_itself(monkeypatch):
+def test_int8_is_chosen_by_itself_for_a_long_run_alone(monkeypatch):
     monkeypatch.setattr(engines, "best_precision", lambda _: "bf16")
-    assert Asked().engine() == "bf16"
+    assert Asked().engine(LONG_S - 1) == "bf16" and Asked().engine(LONG_S) == "int8"
+    assert Asked("bf16").engine(LONG_S) == Asked(kind="cuda").engine(LONG_S) == "bf16"
+    monkeypatch.setattr(engines, "is_here", lambda **_: False)
+    assert Asked().engine(LONG_S) == "bf16"
+    monkeypatch.undo()
+    monkeypatch.setattr(engines.shutil, "which", lambda _: None)
+    monkeypatch.setattr(engines, "best_precision", lambda _: "bf16")
     assert Asked("fastest").engine() == "int8"
     monkeypatch.setattr(engines, "best_precision", lambda _: "fp32")
     assert Asked().engine() == "float32"

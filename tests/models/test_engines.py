@@ -66,6 +66,17 @@ def test_autocast_as_on_a_gpu_finds_what_float32_finds(loaded, chunks, expected)
     torch.testing.assert_close(scores(found), scores(expected), atol=SCORES["bf16"], rtol=0)
 
 
+def test_weights_of_a_compiled_encoder_are_built_in_whether_one_chunk_comes_or_several(loaded, chunks):
+    encoder, specs = fold(loaded.network).encoder, loaded.frontend(*chunks)
+    encode = engines.compiled(encoder, torch.zeros_like(specs[:1]))
+    with torch.inference_mode():
+        together, alone = encode(specs[:4]), encode(specs[:1])
+        torch.testing.assert_close(together[:1], alone, atol=0.1, rtol=0)
+        for block in encoder.blocks:
+            block.mlp.fc1.weight.zero_()
+        assert torch.equal(encode(specs[:4]), together) and torch.equal(encode(specs[:1]), alone)
+
+
 def test_engines_of_torch_need_no_preparing(loaded, chunks):
     assert prepare_engine("bf16", loaded, *chunks) is None
     with pytest.raises(ModelError, match="has to be prepared first"):

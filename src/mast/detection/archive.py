@@ -67,6 +67,9 @@ class Shard:
 
 WHOLE = Shard()
 
+LONG_S = 24 * 3600.0
+"""Sound from which on the fastest engine is worth its preparation, which takes about a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -75,9 +78,10 @@ class Asked:
     precision: str = "auto"
     kind: str = "cpu"
 
-    def engine(self) -> EngineName:
-        """The engine that a new run gets."""
-        return choose_engine(self.precision, self.kind)
+    def engine(self, sound_s: float = 0.0) -> EngineName:
+        """The engine that a new run over so much sound gets; in a long one it pays to prepare the fastest."""
+        is_long = self.precision == "auto" and sound_s >= LONG_S
+        return choose_engine("fastest" if is_long else self.precision, self.kind)
 
 
 AUTO = Asked()
@@ -182,7 +186,7 @@ def preview(
     settings = _settings(loaded, given, min_score)
     with table_of(given, on_progress) as table:
         plan = _plan(table, given)
-        settings["engine"] = asked.engine()
+        settings["engine"] = asked.engine(float(plan.seconds.sum()))
         yield Archive(_orders(given, model, out, settings, loaded, plan), plan)
 
 
@@ -198,7 +202,7 @@ def _begin(
     """Write the table of recordings and then `run.json`; not if another shard was faster: its table is for all."""
     with table_of(given, on_progress) as table:
         plan = _plan(table, given)
-        settings["engine"] = asked.engine()
+        settings["engine"] = asked.engine(float(plan.seconds.sum()))
         orders = _orders(given, model, out, settings, loaded, plan)
         story = _story(given, settings, orders, loaded, plan)
         if exists(join(out, RUN)):

@@ -22,7 +22,7 @@ from mast.models.programs import EXTRA, Program, Rest, Whole, is_here, opened, q
 
 EngineName = Literal["float32", "bf16", "fp16", "int8", "int8-compiled"]
 PrecisionChoice = Literal["auto", "float32", "bf16", "int8", "fastest"]
-"""What may be asked for; `auto` loses nothing, `fastest` may lose a little."""
+"""What may be asked for; `auto` loses nothing here, `fastest` may lose a little."""
 
 Network = Callable[[Tensor], HeadOutput]
 """Normalised log-mel to predictions, (B, F, T) → (B, N)."""
@@ -30,6 +30,9 @@ Network = Callable[[Tensor], HeadOutput]
 TORCH: dict[EngineName, Precision] = {"float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 QUANTISED: tuple[EngineName, ...] = ("int8", "int8-compiled")
 """Engines that have to be prepared with some chunks of sound: whole as a program, or all but a compiled encoder."""
+
+TOGETHER = 4
+"""Chunks that a compiled encoder takes at once."""
 
 TOLD: dict[EngineName, str] = {
     "float32": "float32",
@@ -128,13 +131,19 @@ def _autocast(network: Detector, kind: str, dtype: torch.dtype) -> Network:
 def compiled(encoder: nn.Module, chunk: Tensor) -> Callable[[Tensor], Tensor]:
     """An encoder in bf16 whose weights are built into machine code; (B, F, T) → (B, C, F/16, T/16), in float32.
 
-    It is compiled for one chunk: on a processor several at once are no faster, and each number would compile anew.
+    It is compiled for `TOGETHER` chunks, and for one: those that are left over at the end of a recording. Every other
+    number would be compiled anew. Weights are built in only where the setting holds for all of torch while it compiles.
     """
-    machine_code = torch.compile(encoder.to(torch.bfloat16), dynamic=False, options={"freezing": True})
+    from torch._inductor import config
+
+    machine_code = torch.compile(encoder.to(torch.bfloat16), dynamic=False)
 
     def encode(spec: Tensor) -> Tensor:
-        return torch.cat([machine_code(item[None].to(torch.bfloat16)) for item in spec]).float()
+        count = TOGETHER if len(spec) % TOGETHER == 0 else 1
+        portions = spec.to(torch.bfloat16).reshape(-1, count, *spec.shape[1:])  # (B / count, count, F, T)
+        return torch.cat([machine_code(portion) for portion in portions]).float()
 
-    with torch.inference_mode():
-        encode(chunk)
+    with torch.inference_mode(), config.patch(freezing=True):
+        for count in (1, TOGETHER):
+            encode(chunk.repeat(count, 1, 1))
     return encode
