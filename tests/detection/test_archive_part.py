@@ -15,14 +15,17 @@ import soundfile
 from mast import __version__
 from mast.config import Detection
 from mast.detection import part as part_module
-from mast.detection.archive import open_archive
+from mast.detection import part_tables
+from mast.detection.archive import Asked, open_archive
 from mast.detection.chunks import BoxFinder
 from mast.detection.inputs import look_at
-from mast.detection.part import Ear, hear_part, open_ear, read_rows, serve
+from mast.detection.part import Ear, hear_part, open_ear, serve
+from mast.detection.part_tables import read_rows
 from mast.detection.plan import Part
 from mast.detection.recording import detect_recording
+from mast.embeddings.boxes import BoxEncoder, embed_boxes
 from mast.errors import AudioError, ModelError, StorageError
-from mast.models.loading import load_detector
+from mast.models.loading import load_detector, load_encoder
 from mast.recordings import decode
 from tests.detection.archives import card, contents, heard, opened, rows, swelling
 from tests.recordings.made import RATE_HZ, wav
@@ -60,6 +63,35 @@ def test_the_events_of_a_recording_are_those_that_detect_finds_with_clock_site_a
         "site": "A",
         "start_utc": datetime(2023, 5, 9, 22, 30, tzinfo=UTC),
     }
+
+
+def test_a_run_that_embeds_finds_the_same_and_keeps_a_vector_for_each_sound(detector, tmp_path):
+    root = card(tmp_path / "card", 3)
+    (root / "A" / "20230510_023000.WAV").write_bytes(b"no sound")
+    plain = heard(opened(root, detector, tmp_path / "plain"))
+    embedding = heard(opened(root, detector, tmp_path / "out", asked=Asked(embeds=True)))
+    vectors = [row["vector"] for row in rows(embedding.out, "vectors")]
+    files = {name: data for name, data in contents(embedding.out).items() if "vectors" not in name}
+    assert files == contents(plain.out) and not Path(plain.out, "vectors").exists()
+    assert len(vectors) == len(rows(plain.out, "events")) > 10
+    assert np.linalg.norm(np.array(vectors, np.float32), axis=1) == pytest.approx(1, abs=2e-3)
+    assert len({tuple(vector) for vector in vectors}) > len(vectors) / 2
+    schema = pq.read_schema(Path(embedding.out, "vectors", "part-000000.parquet"))
+    assert json.loads(schema.metadata[b"mast"])["model"] == embedding.orders.identity
+
+
+def test_vectors_are_those_of_the_encoder_under_the_boxes_that_it_hears_whole(detector, tmp_path):
+    root = card(tmp_path / "card", 1, 1.28)  # a single chunk
+    heard(opened(root, detector, tmp_path / "out", asked=Asked(embeds=True)))
+    found = rows(tmp_path / "out", "events")
+    bounds = np.array([[row[name] for name in ("start_s", "low_hz", "end_s", "high_hz")] for row in found])
+    (path,) = root.rglob("*.WAV")
+    with decode.open_audio(str(path), RATE_HZ, 1.0) as audio:
+        expected, kept = embed_boxes(audio, bounds, BoxEncoder(load_encoder(detector), device="cpu"))
+    vectors = np.array([row["vector"] for row in rows(tmp_path / "out", "vectors")], np.float32)
+    assert len(kept) == len(vectors) > 2
+    cosines = (vectors * expected[np.argsort(kept)].astype(np.float32)).sum(axis=1)
+    assert cosines == pytest.approx(1, abs=0.01)
 
 
 def test_every_part_says_who_made_it_with_what(detector, tmp_path):
@@ -197,7 +229,7 @@ def test_a_network_may_recover_but_a_full_disk_does_not_by_itself(detector, tmp_
 
 def test_many_events_go_to_the_file_as_they_come(detector, tmp_path, monkeypatch):
     archive = heard(opened(card(tmp_path / "card", 2), detector, tmp_path / "out"))
-    monkeypatch.setattr(part_module, "_ROW_GROUP_EVENTS", 10)
+    monkeypatch.setattr(part_tables, "_ROW_GROUP_EVENTS", 10)
     again = heard(opened(tmp_path / "card", detector, tmp_path / "again"))
     table = pq.ParquetFile(Path(again.out, "events", "part-000000.parquet"))
     assert table.num_row_groups == -(-table.metadata.num_rows // 10) > 1
@@ -254,7 +286,7 @@ def test_odd_words_of_a_decoder_become_one_line(detector, tmp_path, monkeypatch)
 
     archive = opened(card(tmp_path / "card", 1), detector, tmp_path / "out")
     monkeypatch.setattr(part_module, "READINGS", 1)
-    monkeypatch.setattr(part_module, "detect_recording", lambda *_, **__: (throws() for _ in range(1)))
+    monkeypatch.setattr(part_module, "hear_recording", lambda *_, **__: (throws() for _ in range(1)))
     assert rows(heard(archive).out, "status")[0]["reason"] == "ValueError: what is \\udce9 this?"
 
 

@@ -14,7 +14,8 @@ from mast.detection import chunks, cluster
 from mast.detection.archive import LONG_S, Asked, Shard
 from mast.detection.calibration import chunks_of
 from mast.detection.cluster import missed
-from mast.detection.part import Orders, open_ear
+from mast.detection.part import open_ear
+from mast.detection.part_tables import Orders
 from mast.errors import ConfigError, StorageError
 from mast.models import engines
 from mast.models.loading import load_detector

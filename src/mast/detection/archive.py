@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from mast import __version__
 from mast.config import Detection
 from mast.detection.calibration import chunks_of, write_program
-from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, part_number
+from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, VECTORS, part_number
 from mast.detection.inputs import Given, count_recordings, table_of
-from mast.detection.part import Orders
+from mast.detection.part_tables import Orders
 from mast.detection.plan import Plan, plan_parts
 from mast.detection.recording import HOP
 from mast.detection.tally import length
 from mast.errors import ConfigError, StorageError
 from mast.models.checkpoint import Description
 from mast.models.detector import Detector
-from mast.models.engines import QUANTISED, EngineName, choose_engine, prepare_engine
+from mast.models.engines import QUANTISED, EngineName, best_engine, choose_engine, prepare_engine
 from mast.models.loading import Loaded, load_detector
 from mast.recordings.scan import OnProgress
 from mast.storage import exists, is_remote, join, open_binary, remote, written_whole
@@ -73,15 +73,20 @@ LONG_S = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The precision that was asked for, on `cpu` or `cuda`; `auto` goes on with that of a run that has begun."""
+    """The precision that was asked for, on `cpu` or `cuda`; `auto` goes on with that of a run that has begun.
+
+    Where a run `embeds`, an engine that does not show the encoder's map is not chosen.
+    """
 
     precision: str = "auto"
     kind: str = "cpu"
+    embeds: bool = False
 
     def engine(self, sound_s: float = 0.0) -> EngineName:
         """The engine that a new run over so much sound gets; in a long one it pays to prepare the fastest."""
         is_long = self.precision == "auto" and sound_s >= LONG_S
-        return choose_engine("fastest" if is_long else self.precision, self.kind)
+        engine = choose_engine("fastest" if is_long else self.precision, self.kind)
+        return best_engine(self.kind) if self.embeds and engine == "int8" else engine
 
 
 AUTO = Asked()
@@ -135,7 +140,7 @@ class Archive:
         """Delete what killed processes left half-written, once nothing is left to do."""
         if is_remote(self.out) or not self.done().all():
             return
-        for folder in (Path(self.out), Path(self.out, EVENTS), Path(self.out, STATUS)):
+        for folder in (Path(self.out), *(Path(self.out, name) for name in (EVENTS, VECTORS, STATUS))):
             for path in folder.glob(".*.partial"):
                 with suppress(OSError):
                     path.unlink()
@@ -149,7 +154,10 @@ def open_archive(
     on_progress: OnProgress = lambda stage, done, total: None,
     asked: Asked = AUTO,
 ) -> Archive:
-    """A run into the folder `out`, begun or taken up again; another model or other settings are refused."""
+    """A run into the folder `out`, begun or taken up again; another model or other settings are refused.
+
+    Whether it embeds may differ from time to time: that changes nothing of what is found.
+    """
     loaded = load_detector(model)
     settings = _settings(loaded, given, min_score)
     if not (has_begun := _read_run(out) is not None):
@@ -166,7 +174,7 @@ def open_archive(
             f"{table} was changed since this run began. Put it back, or give another folder with --out."
         )
     counted = count_recordings(given, on_progress) if has_begun else plan.recordings
-    return Archive(orders, plan, tuple(_notes(table, plan, counted)))
+    return Archive(replace(orders, embeds=asked.embeds), plan, tuple(_notes(table, plan, counted)))
 
 
 @contextmanager

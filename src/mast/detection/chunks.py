@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mast.boxes import area, clip
 from mast.config import Detection
 from mast.datasets.loading import Places
+from mast.errors import ModelError
 from mast.models.decoding import Detections, find_boxes
 from mast.models.detector import Detector
 from mast.models.devices import accelerator
 from mast.models.engines import EngineName, best_engine, open_engine
 from mast.models.loading import Loaded
+from mast.models.pooling import unit_vectors
 from mast.models.programs import Program
 from mast.recordings.store import AudioStore
 
@@ -30,7 +34,8 @@ OnProgress = Callable[[int, int], None]
 class BoxFinder:
     """A detector on a device, in an engine: by default the fastest there that loses nothing.
 
-    An engine that has to be prepared takes the `program` that `mast.models.engines.prepare_engine` made for it.
+    An engine that has to be prepared takes the `program` that `mast.models.engines.prepare_engine` made for it. Where it
+    `embeds`, boxes come with their vectors, pooled from the encoder's map.
     """
 
     def __init__(
@@ -40,12 +45,20 @@ class BoxFinder:
         device: str = "auto",
         engine: EngineName | None = None,
         program: Program | None = None,
+        *,
+        embeds: bool = False,
     ) -> None:
         self.description, self.settings = loaded.description, settings
         self.kind = accelerator(device)
         self.batch = BATCH[self.kind]
         self._network = open_engine(engine or best_engine(self.kind), loaded, self.kind, program)
         self._frontend = loaded.frontend.to(self.kind)
+        self._embeds = embeds
+        if embeds and not self._network.has_map:
+            raise ModelError(
+                "Vectors are made from the encoder's map, which int8 without a C++ compiler does not show. Install one "
+                "(g++), or use --precision bf16."
+            )
 
     @property
     def frames(self) -> int:
@@ -55,15 +68,18 @@ class BoxFinder:
     def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
         """Boxes of chunks of which the first `filled` (B,) samples are sound. (B, N) → B
 
-        They are in frames and bins, in float32 on the CPU, best first; none reaches beyond the sound.
+        They are in frames and bins, in float32 on the CPU, best first; none reaches beyond the sound. Vectors are in
+        float16, of unit length.
         """
         settings = self.settings
         waves, counts = (torch.from_numpy(values).to(self.kind) for values in (sound, filled))
         with torch.inference_mode():
-            output = self._network(self._frontend(waves, counts))
-            found = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
-        ends = filled / self._frontend.logmel.shift_samples
-        return [_up_to(item, end) for item, end in zip(found, ends.tolist(), strict=True)]
+            features = self._network.encode(self._frontend(waves, counts))  # (B, C, F/16, T/16)
+            output = self._network.predict(features)
+            every = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
+            ends = filled / self._frontend.logmel.shift_samples
+            found = [_up_to(item, end) for item, end in zip(every, ends.tolist(), strict=True)]
+            return _with_vectors(found, features) if self._embeds else found
 
 
 def _up_to(found: Detections, end_frames: float) -> Detections:
@@ -71,6 +87,13 @@ def _up_to(found: Detections, end_frames: float) -> Detections:
     boxes = clip(found.boxes.float().cpu(), (0, 0, end_frames, math.inf))
     is_box = area(boxes) > 0
     return Detections(boxes[is_box], found.scores.float().cpu()[is_box])
+
+
+def _with_vectors(found: list[Detections], features: Tensor) -> list[Detections]:
+    """Boxes of chunks with the vectors of what lies under them. B, (B, C, F/16, T/16) → B"""
+    vectors = unit_vectors(features, [item.boxes.to(features.device) for item in found])  # (N, C)
+    own = vectors.half().cpu().split_with_sizes([len(item.boxes) for item in found])
+    return [replace(item, vectors=rows) for item, rows in zip(found, own, strict=True)]
 
 
 def predict_chunks(

@@ -7,7 +7,7 @@ import re
 from mast.storage import join
 
 RUN, RECORDINGS = "run.json", "recordings.parquet"
-EVENTS, STATUS = "events", "status"
+EVENTS, STATUS, VECTORS = "events", "status", "vectors"
 GRAPH, WEIGHTS = "engine.xml", "engine.bin"
 
 _PART = re.compile(r"part-(\d+)\.parquet")

@@ -17,7 +17,7 @@ import torch
 
 from mast.detection.archive import WHOLE, Archive, Shard
 from mast.detection.leading import PROCESSES_PER_GPU, Leader
-from mast.detection.part import Orders
+from mast.detection.part_tables import Orders
 from mast.detection.plan import Part
 from mast.detection.running import Outcome, Progress, carry_out
 from mast.errors import ConfigError

@@ -11,39 +11,33 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mast import __version__
 from mast.config import Detection
 from mast.detection.calibration import read_program
 from mast.detection.chunks import BoxFinder
-from mast.detection.folder import EVENTS, RECORDINGS, STATUS, part_in
+from mast.detection.folder import RECORDINGS
+from mast.detection.part_tables import EventsTable, Orders, Source, events_table, read_rows, write_status
 from mast.detection.plan import Part
-from mast.detection.recording import detect_recording
+from mast.detection.recording import hear_recording
 from mast.errors import MastError, ModelError, StorageError
-from mast.events import Detected, Event, Heard, arrow_schema, rows_to_table
 from mast.models.decoding import Detections
 from mast.models.detector import Detector
+from mast.models.encoder import Encoder
 from mast.models.engines import QUANTISED, EngineName
 from mast.models.loading import Loaded, load_detector
 from mast.models.programs import Program
 from mast.recordings.children import NEWS, Answer, Serve, serve_parent
 from mast.recordings.decode import open_audio
 from mast.recordings.faults import FAULTS
-from mast.recordings.scan import PROVENANCE
-from mast.storage import is_folder, is_remote, join, open_binary, written_whole
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+from mast.storage import is_folder, is_remote, join
 
 NEWS_S = 1.0
 """So often a long recording tells how far it is."""
@@ -51,40 +45,7 @@ NEWS_S = 1.0
 READINGS = 3
 """A recording that cannot be read once but can be at another of so many times is not the one to blame."""
 
-_ROW_GROUP_EVENTS = 1 << 14
 _LONGEST_WORDS = 300
-_COLUMNS = [
-    *("recording_id", "collection", "path", "site", "status", "faults", "detail"),
-    *("start_utc", "start_local", "utc_offset_min"),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What everyone who works at a run has to know, in plain values that can be sent anywhere.
-
-    `model` is where the model is, `identity` what it has to be; `threshold` is the least score that is reported;
-    `engine` is what the model runs in, so that all who work at the run find the same.
-    """
-
-    out: str
-    model: str
-    identity: str
-    fingerprint: str
-    roots: dict[str, str]
-    expansions: dict[str, float]
-    detection: dict[str, float]
-    threshold: float
-    hop_s: float
-    engine: EngineName = "float32"
-
-    def events(self, number: int) -> str:
-        """Where the events of a part are."""
-        return part_in(self.out, EVENTS, number)
-
-    def status(self, number: int) -> str:
-        """Where it says what became of the recordings of a part."""
-        return part_in(self.out, STATUS, number)
 
 
 class PassingError(MastError):
@@ -98,21 +59,6 @@ class News(NamedTuple):
     heard_s: float
 
 
-class Source(NamedTuple):
-    """A row of the table of recordings, as far as it is needed here."""
-
-    recording_id: str
-    collection: str
-    path: str
-    site: str | None
-    status: str
-    faults: Sequence[str]
-    detail: str | None
-    start_utc: datetime | None
-    start_local: datetime | None
-    utc_offset_min: int | None
-
-
 class Ear(BoxFinder):
     """A finder that knows how much of a recording it has heard, and whether it was the finder itself that failed."""
 
@@ -124,8 +70,11 @@ class Ear(BoxFinder):
         hop_s: float,
         engine: EngineName | None = None,
         program: Program | None = None,
+        *,
+        embeds: bool = False,
     ) -> None:
-        super().__init__(loaded, settings, device, engine, program)
+        super().__init__(loaded, settings, device, engine, program, embeds=embeds)
+        self.width = cast("Encoder", loaded.network.encoder).shape.width
         self.rate_hz = loaded.description.chunking.sample_rate_hz
         self._hop_samples = round(hop_s * self.rate_hz)
         self.begin(1.0, lambda heard_s: None)
@@ -163,7 +112,7 @@ def open_ear(orders: Orders, device: str) -> Ear:
         )
     program = read_program(orders.out) if orders.engine in QUANTISED else None
     settings = Detection.model_validate(orders.detection)
-    return Ear(loaded, settings, device, orders.hop_s, orders.engine, program)
+    return Ear(loaded, settings, device, orders.hop_s, orders.engine, program, embeds=orders.embeds)
 
 
 def hear_part(
@@ -176,7 +125,7 @@ def hear_part(
     """Write the events and then the status of a part; rows that have `crashed` are not heard but given their reason."""
     status: list[tuple[Any, ...]] = []
     reporter = _Reporter(on_news)
-    with written_whole(orders.events(part.number)) as file, _Events(file, orders) as events:
+    with events_table(part.number, orders, ear.width) as events:
         for row, source in enumerate(read_rows(join(orders.out, RECORDINGS), part), part.first_row):
             reason = _known_fault(source) or (crashed or {}).get(row)
             heard_s, before = 0.0, events.count
@@ -187,18 +136,17 @@ def hear_part(
             count = events.count - before
             word = "quarantined" if reason else "ok" if count else "empty"
             status.append((source.recording_id, word, reason, heard_s, count, source.site, source.start_utc))
-    with written_whole(orders.status(part.number)) as file, _open_table(file, Heard, orders) as writer:
-        writer.write_table(rows_to_table(status, Heard))
+    write_status(status, part.number, orders)
 
 
 def _hear(
-    source: Source, orders: Orders, ear: Ear, events: _Events, on_heard: Callable[[float], None]
+    source: Source, orders: Orders, ear: Ear, events: EventsTable, on_heard: Callable[[float], None]
 ) -> tuple[float, str | None]:
     """Write the events of a recording; gives the seconds heard, and why it ended before its end, if it did."""
     root, expansion = orders.roots[source.collection], orders.expansions[source.collection]
     location = join(root, source.path)
     ear.begin(expansion, on_heard)
-    found = detect_recording(
+    found = hear_recording(
         location,
         ear,
         recording_id=source.recording_id,
@@ -208,7 +156,7 @@ def _hear(
     )
     while True:
         try:
-            event = next(found, None)
+            heard = next(found, None)
         except Exception as error:  # one bad file must never end the work, whatever a decoder throws
             if ear.failure:
                 raise ear.failure from None
@@ -219,73 +167,9 @@ def _hear(
                     f"{location}: {reason} When it was read again, nothing was wrong."
                 ) from None
             return ear.heard_s, reason
-        if event is None:
+        if heard is None:
             return ear.heard_s, None
-        events.add(source, event)
-
-
-def read_rows(table: str, part: Part) -> list[Source]:
-    """The recordings of a part."""
-    import pyarrow.parquet as pq
-
-    sources: list[Source] = []
-    with open_binary(table) as file:
-        rows = pq.ParquetFile(file, pre_buffer=False)
-        first_row = 0
-        for group in range(rows.num_row_groups):
-            stop_row = first_row + rows.metadata.row_group(group).num_rows
-            first, stop = max(part.first_row, first_row), min(part.stop_row, stop_row)
-            if first < stop:
-                here = rows.read_row_group(group, columns=_COLUMNS).slice(first - first_row, stop - first)
-                sources += [Source(**row) for row in here.to_pylist()]
-            first_row = stop_row
-    return sources
-
-
-class _Events:
-    """The table of a part's events; rows go to the file as they come."""
-
-    def __init__(self, file: BinaryIO, orders: Orders) -> None:
-        self._writer = _open_table(file, Detected, orders)
-        self._model = orders.identity
-        self._rows: list[tuple[Any, ...]] = []
-        self.count = 0
-
-    def add(self, source: Source, event: Event) -> None:
-        """A sound of a recording."""
-        since = timedelta(seconds=event.start_s)
-        self._rows.append(
-            (
-                *(source.recording_id, event.start_s, event.end_s, event.low_hz, event.high_hz, event.score),
-                source.start_utc and source.start_utc + since,
-                source.start_local and source.start_local + since,
-                *(source.utc_offset_min, source.site, self._model),
-            )
-        )
-        self.count += 1
-        if len(self._rows) == _ROW_GROUP_EVENTS:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._writer.write_table(rows_to_table(self._rows, Detected))
-        self._rows = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None and self._rows:
-            self._flush()
-        self._writer.close()
-
-
-def _open_table(file: BinaryIO, record: type, orders: Orders) -> pq.ParquetWriter:
-    """A writer whose bytes depend on nothing but the rows, the model, the settings and the version of MAST."""
-    import pyarrow.parquet as pq
-
-    story = {"model": orders.identity, "mast_version": __version__, "fingerprint": orders.fingerprint}
-    schema = arrow_schema(record).with_metadata({PROVENANCE: json.dumps(story)})
-    return pq.ParquetWriter(file, schema, compression="zstd")
+        events.add(source, *heard)
 
 
 class _Reporter:

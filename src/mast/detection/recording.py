@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mast.config import Detection
 from mast.detection.chunks import BoxFinder
-from mast.detection.stitching import Stitched, stitch
+from mast.detection.stitching import Stitched, Vector, stitch
 from mast.errors import ConfigError
 from mast.events import Event
 from mast.models.checkpoint import Description
@@ -78,6 +78,29 @@ def detect_recording(
     Chunks start `hop_s` apart, as heard, by default `HOP` of a chunk; `time_expansion=10` hears a bat at a tenth of its
     speed. `recording_id` names the recording in its events, by default its location; `batch` changes only the speed.
     """
+    heard = hear_recording(
+        location,
+        finder,
+        recording_id=recording_id,
+        min_score=min_score,
+        hop_s=hop_s,
+        time_expansion=time_expansion,
+        batch=batch,
+    )
+    return (event for event, _ in heard)
+
+
+def hear_recording(
+    location: str,
+    finder: BoxFinder,
+    *,
+    recording_id: str | None = None,
+    min_score: float | None = None,
+    hop_s: float | None = None,
+    time_expansion: float = 1.0,
+    batch: int | None = None,
+) -> Iterator[tuple[Event, Vector | None]]:
+    """As `detect_recording`: sounds, each with its vector if the finder embeds."""
     description = finder.description
     grid = MelGrid(description.spectrogram, finder.frames)
     least = description.thresholds.get("score", finder.settings.min_score) if min_score is None else min_score
@@ -89,7 +112,7 @@ def detect_recording(
         frame_samples = description.spectrogram.shift_s * audio.sample_rate_hz
         for sound in stitch(((first / frame_samples, item) for first, item in found), grid.frames):
             if sound.score >= least:
-                yield _event(sound, grid, time_expansion, recording_id or location)
+                yield _event(sound, grid, time_expansion, recording_id or location), sound.vector
 
 
 def _chunk_and_hop(description: Description, grid: MelGrid, hop_s: float | None) -> tuple[int, int]:

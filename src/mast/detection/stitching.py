@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mast.models.decoding import Detections
 
 Floats = NDArray[np.float64]
+Vector = NDArray[np.float16]
 
 MIN_OVERLAP = 0.5
 """Boxes that agree this well about the time that both chunks hear are of one sound."""
@@ -27,13 +28,14 @@ LONGEST_FRAMES = 60_000.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stitched:
-    """A sound of a recording, in frames of the recording and in bins."""
+    """A sound of a recording, in frames of the recording and in bins, and the vector of its box, if it has one."""
 
     start_frames: float
     low_bins: float
     end_frames: float
     high_bins: float
     score: float
+    vector: Vector | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class _View:
     score: float
     chunk_start: float
     chunk_end: float
+    vector: Vector | None = None
 
     def hears(self, start: float, end: float) -> float:
         """Frames of a span that the chunk hears, to a thousandth: what is equal but for rounding is equal."""
@@ -74,7 +77,7 @@ class _Chain:
             end = later.end if later.end > middle else end
         start, end = max(start, self.begins), min(end, ends)
         best = max(self.views, key=lambda view: (view.hears(start, end), view.score))
-        return Stitched(start, best.low, end, best.high, best.score)
+        return Stitched(start, best.low, end, best.high, best.score, best.vector)
 
 
 def stitch(chunks: Iterable[tuple[float, Detections]], chunk_frames: float) -> Iterator[Stitched]:
@@ -91,8 +94,8 @@ def stitch(chunks: Iterable[tuple[float, Detections]], chunk_frames: float) -> I
 
     **Bounds.** A moment is told best by the chunk in which it lies deepest: of two, up to the middle of the time that
     they share, by the earlier one. So the start is that of the first view that begins before this middle, and the end
-    that of the last view that ends after it, and what a chunk merely cuts is never taken for an edge. Low, high and
-    score are those of the chunk that hears most of the sound; of equals, of the highest score.
+    that of the last view that ends after it, and what a chunk merely cuts is never taken for an edge. Low, high, score
+    and vector are those of the chunk that hears most of the sound; of equals, of the highest score.
 
     **Parts.** At its edge a detector is unsure, and may draw the part of a sound quite unlike the whole. A box that its
     chunk cuts, that another hears to its full length and hence deeper, and that is in no pair, is left out if it
@@ -128,10 +131,11 @@ def _last(waiting: list[Stitched], chains: list[_Chain]) -> list[Stitched]:
 
 def _views(found: Detections, chunk_start: float, chunk_end: float) -> list[_View]:
     """The boxes of a chunk, in frames of the recording."""
-    rows = zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
+    vectors = [None] * len(found.scores) if found.vectors is None else [*found.vectors.numpy()]
+    rows = zip(found.boxes.tolist(), found.scores.tolist(), vectors, strict=True)
     return [
-        _View(start + chunk_start, low, end + chunk_start, high, score, chunk_start, chunk_end)
-        for (start, low, end, high), score in rows
+        _View(start + chunk_start, low, end + chunk_start, high, score, chunk_start, chunk_end, vector)
+        for (start, low, end, high), score, vector in rows
     ]
 
 

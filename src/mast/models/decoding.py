@@ -17,10 +17,11 @@ CANDIDATES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """Boxes of one chunk in frames and bins with their scores, best first."""
+    """Boxes of one chunk in frames and bins with their scores, best first; where asked for, also their vectors."""
 
     boxes: Tensor  # (n, 4)
     scores: Tensor  # (n,)
+    vectors: Tensor | None = None  # (n, C)
 
 
 def scores(output: HeadOutput) -> Tensor:

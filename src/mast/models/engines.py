@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -24,8 +26,22 @@ EngineName = Literal["float32", "bf16", "fp16", "int8", "int8-compiled"]
 PrecisionChoice = Literal["auto", "float32", "bf16", "int8", "fastest"]
 """What may be asked for; `auto` loses nothing here, `fastest` may lose a little."""
 
-Network = Callable[[Tensor], HeadOutput]
-"""Normalised log-mel to predictions, (B, F, T) → (B, N)."""
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A detector ready to run: normalised log-mel to the encoder's map, and from there to predictions.
+
+    A program that is not to be taken apart leaves all to `predict`: it `has_map` no map to hand out.
+    """
+
+    encode: Callable[[Tensor], Tensor]  # (B, F, T) → (B, C, F/16, T/16)
+    predict: Callable[[Tensor], HeadOutput]  # → (B, N)
+    has_map: bool = True
+
+    def __call__(self, spec: Tensor) -> HeadOutput:
+        """(B, F, T) → (B, N)"""
+        return self.predict(self.encode(spec))
+
 
 TORCH: dict[EngineName, Precision] = {"float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 QUANTISED: tuple[EngineName, ...] = ("int8", "int8-compiled")
@@ -104,8 +120,9 @@ def open_engine(
     chunk = torch.zeros(1, loaded.description.spectrogram.bins, loaded.frontend.frames)
     with torch.inference_mode():
         locations = folded(chunk).locations
-    encode = compiled(folded.encoder, chunk) if name == "int8-compiled" else lambda spec: spec
-    return lambda spec: HeadOutput(*run(encode(spec)), locations)
+    is_whole = name == "int8"
+    encode = (lambda spec: spec) if is_whole else compiled(folded.encoder, chunk)
+    return Network(encode, lambda tokens: HeadOutput(*run(tokens), locations), has_map=not is_whole)
 
 
 def _in_torch(network: Detector, kind: str, dtype: torch.dtype) -> Network:
@@ -114,18 +131,18 @@ def _in_torch(network: Detector, kind: str, dtype: torch.dtype) -> Network:
     if kind != "cpu":
         return _autocast(network, kind, dtype)
     network = network.to(dtype)
-    return lambda spec: network(spec.to(dtype))
+    return Network(lambda spec: network.encoder(spec.to(dtype)), lambda tokens: _rest(network, tokens))
 
 
 def _autocast(network: Detector, kind: str, dtype: torch.dtype) -> Network:
     """On a GPU delicate sums stay in float32."""
+    autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
+    return Network(autocast(network.encoder.forward), autocast(partial(_rest, network)))
 
-    def run(spec: Tensor) -> HeadOutput:
-        with torch.autocast(kind, dtype, enabled=dtype != torch.float32):
-            output: HeadOutput = network(spec)
-        return output
 
-    return run
+def _rest(network: Detector, tokens: Tensor) -> HeadOutput:
+    """What follows the encoder. (B, C, F/16, T/16) → (B, N)"""
+    return network.predict(network.adapter(tokens))
 
 
 def compiled(encoder: nn.Module, chunk: Tensor) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
+
+from mast.models.encoder import PATCH
 
 
 def pool_boxes(features: Tensor, boxes: Sequence[Tensor], stride: tuple[int, int]) -> Tensor:
@@ -27,6 +30,11 @@ def pool_boxes(features: Tensor, boxes: Sequence[Tensor], stride: tuple[int, int
         pooled = features.flatten(2) @ weights.to(features.dtype).transpose(1, 2)  # (B, C, M)
     is_box = torch.arange(padded.shape[1]) < torch.tensor(counts)[:, None]  # (B, M)
     return pooled.float().transpose(1, 2)[is_box.to(features.device)]
+
+
+def unit_vectors(features: Tensor, boxes: Sequence[Tensor]) -> Tensor:
+    """Vectors of boxes, B times (n, 4) in frames and bins, from encoder maps. (B, C, F/16, T/16) → (N, C)"""
+    return functional.normalize(pool_boxes(features.float(), boxes, (PATCH, PATCH)), dim=1)
 
 
 def cell_weights(spans: Tensor, cells: int) -> Tensor:
