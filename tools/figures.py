@@ -262,46 +262,8 @@ SIZES_H = {"1,000 h": 1e3, "100,000 h": 1e5, "17 million h": 17e6}
 BYTES_AN_HOUR = 48_000 * 2 * 3600
 EVENTS_AN_HOUR = {"quiet": 60, "tropical dawn": 12 * 360}
 PART_H = 4
-CORE_USD, GPU_USD = 0.04, 1.50
+CORE_USD = 0.04
 A100_INFERENCE_SHARE = 0.35
-
-
-def scale() -> str:
-    """Arithmetic from the unit costs to three sizes."""
-    speed, crash = (result(f"benchmarks/results/{name}.json") for name in ("throughput", "crash"))
-    best = {row["size"]: row for row in speed["models"] if row["precision"] == "fastest"}
-    lines = ["| | " + " | ".join(SIZES_H) + " |", "|---|" + "---|" * len(SIZES_H)]
-
-    def add(name: str, value: Callable[[float], str]) -> None:
-        lines.append(f"| {name} | " + " | ".join(value(hours) for hours in SIZES_H.values()) + " |")
-
-    for size, row in best.items():
-        add(f"core-hours, {size}", lambda hours, row=row: _rounded(hours / row["x_real_time"]))
-    add("bytes to read, 48 kHz WAV", lambda hours: _bytes(hours * BYTES_AN_HOUR))
-    add("recordings of a minute", lambda hours: _rounded(hours * 60))
-    add(f"parts of {PART_H} h, two files each", lambda hours: _rounded(hours / PART_H))
-    for place, events in EVENTS_AN_HOUR.items():
-        add(f"events, {place} ({events:,} an hour)", lambda hours, events=events: _rounded(hours * events))
-        add("… on disk", lambda hours, events=events: _bytes(hours * events * crash["event_bytes"]))
-    for size, row in best.items():
-        if "gmac_a_chunk" in row:
-            gpu_h = _a100_share_h(row["gmac_a_chunk"])
-            add(f"A100-hours, {size}, computed", lambda hours, gpu_h=gpu_h: _rounded(hours * gpu_h))
-    costs = [f"{size} {1000 / row['x_real_time'] * CORE_USD:.2f} USD" for size, row in best.items()]
-    lines += [
-        "",
-        f"Money for 1,000 hours of sound on processors, at {CORE_USD:.2f} USD a core-hour (an assumption; put in your "
-        f"own): {', '.join(costs)}. A100-hours are computed from the network's multiplications at "
-        f"{A100_INFERENCE_SHARE:.0%} of its {A100_BF16 / 1e12:.0f} TFLOP/s; none was at hand, and decoding will set the "
-        "pace of a tiny model there.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _a100_share_h(gmac_a_chunk: float) -> float:
-    """Hours of an A100 for an hour of sound, at a hop of 0.9 chunks."""
-    chunks = CHUNKS_AN_HOUR / 0.9
-    return chunks * gmac_a_chunk * 2e9 / (A100_BF16 * A100_INFERENCE_SHARE) / 3600
 
 
 def _rounded(number: float) -> str:
@@ -317,6 +279,42 @@ def _bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count / 1e3:.0f} kB"
+
+
+def scale() -> str:
+    """Arithmetic from the unit costs to three sizes."""
+    speed, crash = (result(f"benchmarks/results/{name}.json") for name in ("throughput", "crash"))
+    best = {row["size"]: row for row in speed["models"] if row["precision"] == "fastest"}
+    lines = ["| | " + " | ".join(SIZES_H) + " |", "|---|" + "---|" * len(SIZES_H)]
+
+    def add(name: str, an_hour: float, told: Callable[[float], str] = _rounded) -> None:
+        lines.append(f"| {name} | " + " | ".join(told(hours * an_hour) for hours in SIZES_H.values()) + " |")
+
+    for size, row in best.items():
+        add(f"core-hours, {size}", 1 / row["x_real_time"])
+    add("bytes to read, 48 kHz WAV", BYTES_AN_HOUR, _bytes)
+    add("recordings of a minute", 60)
+    add(f"parts of {PART_H} h, two files each", 1 / PART_H)
+    for place, events in EVENTS_AN_HOUR.items():
+        add(f"events, {place} ({events:,} an hour)", events)
+        add("… on disk", events * crash["event_bytes"], _bytes)
+    for size, row in best.items():
+        add(f"A100-hours, {size}, computed", _a100_share_h(row["gmac_a_chunk"]))
+    costs = [f"{size} {1000 / row['x_real_time'] * CORE_USD:.2f} USD" for size, row in best.items()]
+    lines += [
+        "",
+        f"Money for 1,000 hours of sound on processors, at {CORE_USD:.2f} USD a core-hour (an assumption; put in your "
+        f"own): {', '.join(costs)}. A100-hours are computed from the network's multiplications at "
+        f"{A100_INFERENCE_SHARE:.0%} of its {A100_BF16 / 1e12:.0f} TFLOP/s; none was at hand, and decoding will set the "
+        "pace of a tiny model there.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _a100_share_h(gmac_a_chunk: float) -> float:
+    """Hours of an A100 for an hour of sound, at a hop of 0.9 chunks."""
+    chunks = CHUNKS_AN_HOUR / 0.9
+    return chunks * gmac_a_chunk * 2e9 / (A100_BF16 * A100_INFERENCE_SHARE) / 3600
 
 
 def crashes() -> str:
@@ -335,7 +333,59 @@ def crashes() -> str:
     return "\n".join(lines) + "\n"
 
 
+def retrieval() -> str:
+    """How often the nearest call of another recording has the right name, by the vectors that are compared."""
+    measured = result("experiments/results/retrieval.json")
+    ways = list(next(iter(measured["vectors"].values())))
+    lines = [
+        f"| vectors | {' | '.join(f'{way}, Top-1' for way in ways)} | half whitened, Top-5 | mean rank |"
+    ]
+    lines.append("|---" * (len(ways) + 3) + "|")
+    for name, own in measured["vectors"].items():
+        told = " | ".join(_interval(own[way]["top_1"]) for way in ways)
+        half = own["half whitened"]
+        lines.append(f"| {name} | {told} | {_interval(half['top_5'])} | {half['mean_rank'][0]:.1f} |")
+    first = next(iter(measured["vectors"].values()))["raw"]
+    lines += [
+        "",
+        f"{first['queries']} calls of {first['labels']} labels in {first['recordings']} recordings, among "
+        f"{measured['calls']} of {len(measured['labels'])} labels; 95 % intervals over recordings. Encoders are tiny, "
+        "trained within minutes to hours.",
+        "",
+        "| calls at once, equally loud | mean under the box, Top-1 | mean over the chunk, Top-1 |",
+        "|---|---|---|",
+    ]
+    for voices, own in measured["mixtures"].items():
+        lines.append(f"| {voices} | {_interval(own['box']['top_1'])} | {_interval(own['chunk']['top_1'])} |")
+    return "\n".join([*lines, ""])
+
+
+def novelty() -> str:
+    """Which share of calls of a held-out label is among the most novel sounds of an archive."""
+    measured = result("experiments/results/novelty.json")
+    shares = [f"{share:.0%}" for share in measured["shares"]]
+    lines = [
+        f"Each label of {measured['calls']} real calls was held out in turn, and a few of its calls hidden among "
+        "those of known ones. So many of them are among the most novel sounds:",
+        "",
+        f"| vectors | {' | '.join(f'in the first {share}' for share in shares)} |",
+        "|---" * (len(shares) + 1) + "|",
+        f"| by chance | {' | '.join(share.replace('%', ' %') for share in shares)} |",
+    ]
+    for name, own in measured["vectors"].items():
+        if "blocks" not in name:
+            told = " | ".join(f"{own['mean'][share]:.0%}".replace("%", " %") for share in shares)
+            lines.append(f"| {name} | {told} |")
+    room = next(iter(measured["vectors"].values()))["room"]
+    told = " | ".join(f"{room[share]:.0%}".replace("%", " %") for share in shares)
+    return "\n".join(
+        [*lines, f"| at best | {told} |", "", "`python -m experiments.novelty DATA --model …`", ""]
+    )
+
+
 FIGURES: dict[str, Callable[[], str]] = {
+    "novelty": novelty,
+    "retrieval": retrieval,
     "engines": engines,
     "throughput": throughput,
     "archive_costs": archive_costs,

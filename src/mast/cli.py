@@ -47,6 +47,23 @@ ModelFolder = Annotated[
     str, typer.Option("--model", metavar="MODEL", help="A folder, s3://… or hf://owner/name.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Examples = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH",
+        help="Boxes that experts have named: a study file, or annotations of these recordings in any format.",
+    ),
+]
+TableModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="The model of the vectors. [default: where it was]"),
+]
+VectorTable = Annotated[
+    str | None,
+    typer.Option(
+        "--embeddings", metavar="TABLE", help="Where vectors are. [default: embeddings.lance in EVENTS]"
+    ),
+]
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, such as study.yaml.")]
 STAGES = {
     "finding": "Finding files",
@@ -55,7 +72,12 @@ STAGES = {
     "preparing": "Preparing sound (s)",
     "measuring": "Measuring it (s)",
     "mapping": "Listening (chunks)",
+    "sampling": "Listening to a sample",
     "embedding": "Listening (parts)",
+    "naming": "Naming (sounds)",
+    "grouping": "Grouping sounds",
+    "adding sounds": "Adding up (sounds)",
+    "drawing": "Drawing the page",
     "indexing": "Putting vectors in order",
     "exporting": "Writing (parts)",
     "adding": "Adding up (parts)",
@@ -445,6 +467,12 @@ def evaluate(
             help="A split to test on; may be given again. [default: test and all held-out sets]",
         ),
     ] = None,
+    retrieval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="An encoder, best a pretrained one: tell also whether it tells names apart."
+        ),
+    ] = None,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
@@ -467,6 +495,10 @@ def evaluate(
             lambda name, done, total: on_progress(f"Testing on {name}", done, total),
         )
     typer.echo(evaluated.summary())
+    if retrieval:
+        from mast.embeddings.retrieval import retrieve
+
+        typer.echo(retrieve(settings, evaluated.folder, retrieval, device).summary())
 
 
 @app.command()
@@ -542,6 +574,12 @@ def detect(
         ),
     ] = None,
     *,
+    embed: Annotated[
+        bool,
+        typer.Option(
+            "--embed", help="Keep how each sound sounds as well, for mast search and mast discover."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what there is to do, and stop.")] = False,
     overrides: Overrides = None,
 ) -> None:
@@ -556,14 +594,18 @@ def detect(
     from mast.detection.cluster import join_cluster, run_ray
     from mast.detection.inputs import look_at
     from mast.detection.local import choose_compute, run_local
+    from mast.embeddings.embed import embed_events
     from mast.models.engines import TOLD
+    from mast.recordings.store import lance_module
 
     if ray_address and engine != "ray":
         raise ConfigError(f"--ray-address {ray_address} is for --engine ray: give both.")
+    if embed:
+        lance_module("Keeping how sounds sound")
     own, given = Shard.parse(shard), look_at(paths, site, time_zone, overrides or ())
     out = out or given.out
     if dry_run:
-        asked = Asked(precision, "cuda" if device == "cuda" else "cpu")
+        asked = Asked(precision, "cuda" if device == "cuda" else "cpu", embed)
         with _progress() as on_progress, preview(given, model, out, min_score, on_progress, asked) as planned:
             told = planned.summary(own)
         typer.echo(told)
@@ -576,13 +618,18 @@ def detect(
         kind, warning, where = compute.kind, compute.warning, compute.told()
         run = partial(run_local, compute=compute)
     with _progress() as on_progress:
-        archive = open_archive(given, model, out, min_score, on_progress, Asked(precision, kind))
+        archive = open_archive(given, model, out, min_score, on_progress, Asked(precision, kind, embed))
     told = f"{where}, {TOLD[archive.orders.engine]}"
     for line in filter(None, (warning, *archive.notes, archive.summary(own), told)):
         typer.echo(line, err=True)
     with _detecting_bar() as on_pace:
         outcome = run(archive, shard=own, on_progress=on_pace)
     typer.echo(outcome.summary())
+    if embed and own.count > 1:
+        typer.echo(f"When all shards are done: mast embed {out} --model {model}")
+    elif embed and not len(archive.missing()):
+        with _progress() as on_progress:
+            typer.echo(embed_events(out, model, on_progress=on_progress).summary())
     raise typer.Exit(outcome.exit_code)
 
 
@@ -741,12 +788,7 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every sound, also where there is an index.")
     ] = False,
-    table: Annotated[
-        str | None,
-        typer.Option(
-            "--embeddings", metavar="TABLE", help="Where vectors are. [default: embeddings.lance in EVENTS]"
-        ),
-    ] = None,
+    table: VectorTable = None,
     out: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="The page to write. [default: alike-….html in EVENTS]"),
@@ -779,6 +821,88 @@ def search(
         query = event_query(found, location, like_event or "")
     alike = neighbours(location, query, wanted, top, exact=exact)
     typer.echo(write_sheet(found, query, alike, wanted, out).summary())
+
+
+@app.command()
+def name(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")],
+    examples: Examples,
+    neighbours: Annotated[int, typer.Option(metavar="N", help="Nearest examples that vote.")] = 5,
+    max_wrong: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of wrong names among those given, at most.")
+    ] = 0.1,
+    model: TableModel = None,
+    table: VectorTable = None,
+    device: Device = "auto",
+) -> None:
+    """Give sounds the names of the examples that they are most like, and none where that is not sure.
+
+    How sure a name must be is measured on the examples, each named by those of other recordings.
+    """
+    from mast.embeddings.examples import open_known
+    from mast.embeddings.names import name_events
+
+    known = open_known(events, examples, table, model, device)
+    with _progress() as on_progress:
+        named = name_events(
+            known, neighbours, max_wrong, lambda done, total: on_progress("naming", done, total)
+        )
+    typer.echo(named.summary())
+
+
+@app.command()
+def discover(
+    events: Annotated[str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")],
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Boxes that experts have named: a study file, or annotations of these recordings. [default: none]",
+        ),
+    ] = None,
+    least: Annotated[int, typer.Option(metavar="N", help="Sounds that make a group, at least.")] = 5,
+    take: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS", help="Write these groups for an expert, such as 3,7, and nothing else."
+        ),
+    ] = None,
+    to: Annotated[str, typer.Option(metavar="FORMAT", help=f"With --take: {EXPORTS_HELP}")] = "raven",
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The page, or with --take the folder. [default: in clusters of EVENTS]"
+        ),
+    ] = None,
+    model: TableModel = None,
+    table: VectorTable = None,
+    device: Device = "auto",
+) -> None:
+    """Group sounds that are alike, and show first what nobody has named.
+
+    Groups are ordered by how unlike they are to the examples, on how many days and at how many sites they were heard.
+    """
+    from mast.embeddings.discover import discover as group
+    from mast.embeddings.discover import take as write_groups
+    from mast.embeddings.discover_page import check_umap, write_page
+    from mast.embeddings.examples import open_known
+    from mast.embeddings.table import EMBEDDINGS, open_vectors
+    from mast.storage import join
+
+    if take is not None:
+        try:
+            numbers = [int(word) for word in take.split(",")]
+        except ValueError:
+            raise ConfigError(f"--take {take}: give numbers of groups, such as 3,7.") from None
+        typer.echo(write_groups(events, numbers, _format("--to", to), out).summary())
+        return
+    check_umap()
+    known = open_known(events, examples, table, model, device) if examples else None
+    with _progress() as on_progress:
+        discovered = group(events, known, table, least, on_progress=on_progress)
+        on_progress("drawing", 0, None)
+        page = write_page(discovered, open_vectors(table or join(events, EMBEDDINGS))[0], out)
+    typer.echo(f"{discovered.summary()}\nLook and listen: {page}")
 
 
 @app.command()

@@ -201,6 +201,32 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
+class EventName:
+    """What examples say a sound is: a row of `names/`. `label` is None where they do not agree, or are too far.
+
+    `nearest` is the name of the nearest example, and `similarity` their cosine, also where that is not enough.
+    """
+
+    event_id: str
+    label: str | None
+    confidence: float
+    nearest: str
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventCluster:
+    """Which group of like sounds a sound is in: a row of `clusters/`; None where it is in none.
+
+    `novelty` is how unlike it is to the nearest example that experts have named: one less their cosine.
+    """
+
+    event_id: str
+    cluster: int | None
+    novelty: float
+
+
+@dataclass(frozen=True, slots=True)
 class Heard:
     """What became of a recording when sounds were looked for: a row of `status/`.
 
@@ -236,6 +262,10 @@ class SplitChunk:
     start_utc: UtcTime | None
     start_local: LocalTime | None
     boxes: int
+
+
+BOX = ("recording_id", "start_s", "end_s", "low_hz", "high_hz")
+"""Columns of which a sound's name follows."""
 
 
 def event_id(recording_id: str, start_s: float, end_s: float, low_hz: float, high_hz: float) -> str:

@@ -33,6 +33,11 @@ def encoder(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="session")
+def detector(tmp_path_factory) -> str:
+    return save_detector(tmp_path_factory.mktemp("detector") / "model")
+
+
+@pytest.fixture(scope="session")
 def run(tmp_path_factory) -> str:
     """A run of three parts."""
     folder = tmp_path_factory.mktemp("run")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mast.detection.found import open_found
-from mast.embeddings.part import Orders, embed_part, open_encoder
+from mast.embeddings.part import Orders, embed_part, measure_whitening, open_encoder
 from mast.embeddings.table import EMBEDDINGS, Story, append, open_or_create, vector_batch, vector_schema
 from mast.models.checkpoint import save_model
 from mast.models.encoder import Encoder, EncoderShape
@@ -45,7 +45,9 @@ def embedded_here(run: str, model: str, table: str | None = None, pool="last", n
     loaded = load_encoder(model)
     identity, width = loaded.description.identity, loaded.network.shape.width
     dataset = open_or_create(place, Story(found.fingerprint, identity, pool, width, model))
-    encoder = open_encoder(Orders(run, place, model, identity, pool), "cpu")
+    orders = Orders(run, place, model, identity, pool)
+    measure_whitening(found, orders, "cpu")
+    encoder = open_encoder(orders, "cpu")
     for number in found.numbers if numbers is None else numbers:
         dataset = append(dataset, embed_part(found, number, encoder, place).fragments)
     return place

@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from mast.detection import plan
+from mast.detection.archive import Asked
 from mast.detection.found import open_found
 from mast.detection.local import Compute
 from mast.detection.part import PassingError
-from mast.embeddings import embed, table
+from mast.embeddings import embed, table, whitening
 from mast.embeddings.boxes import pool_named
 from mast.embeddings.embed import embed_events
 from mast.embeddings.part import OUTSIDE, Orders, embed_part, open_encoder
@@ -27,6 +29,7 @@ from mast.errors import ConfigError, MastError, MissingExtraError, ModelError, S
 from mast.events import event_id
 from mast.recordings.children import Child
 from mast.storage import held_alone
+from tests.detection.archives import card, heard, opened
 from tests.detection.archives import rows as events_of
 from tests.detection.runs import event, recording, write_run
 from tests.detection.runs import heard as status_of
@@ -66,8 +69,38 @@ def test_every_sound_has_a_row_with_what_is_known_and_a_vector_of_unit_length(ru
         source = known[row["event_id"]]
         assert all(row[name] == source[name] for name in (*BOX, "score", "start_utc", "start_local", "site"))
         assert np.linalg.norm(row["vector"]) == pytest.approx(1, abs=2e-3)
-    assert told[0][0] == "embedding" and told[-2:] == [("embedding", 3, 3), ("indexing", 0, None)]
+    assert [told[0][0], told[1][0]] == ["sampling", "embedding"]
+    assert told[-2:] == [("embedding", 3, 3), ("indexing", 0, None)]
     assert f"Vectors: {run}/embeddings.lance (32 numbers each, without an index" in result.summary()
+
+
+def test_vectors_that_mast_detect_has_kept_are_taken_and_what_it_has_not_is_heard(
+    detector, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(plan, "MIN_PART_S", 5.0)
+    root = card(tmp_path / "card", 5, seconds=2.5)
+    run = heard(opened(root, detector, tmp_path / "found", asked=Asked(embeds=True))).out
+    first, *_ = sorted(Path(run, "vectors").glob("*.parquet"))
+    kept = [row["vector"] for row in events_of(run, "vectors")]
+    names = [event_id(*(row[name] for name in BOX)) for row in events_of(run, "events")]
+    monkeypatch.setattr(whitening, "ENOUGH", 10**6)  # vectors stay as they are
+    again = {
+        row["event_id"]: row["vector"] for row in rows_of(embedded_here(run, detector, f"{run}/all.lance"))
+    }
+    assert again == dict(zip(names, kept, strict=True)) and len(kept) > 10
+    blocks = rows_of(embedded_here(run, detector, f"{run}/blocks.lance", "blocks"))
+    assert [row["vector"] for row in blocks] != [again[row["event_id"]] for row in blocks]
+    first.unlink()
+    mixed = {row["event_id"]: row["vector"] for row in rows_of(embedded_here(run, detector))}
+    assert again.keys() == mixed.keys() and again != mixed
+    cosines = [np.dot(again[name], mixed[name]) for name in names]
+    assert sum(cosine > 0.999 for cosine in cosines) >= len(names) / 2
+
+
+def test_vectors_of_another_model_are_not_taken(detector, tmp_path, encoder):
+    root = card(tmp_path / "card", 1, seconds=2.5)
+    run = heard(opened(root, detector, tmp_path / "found", asked=Asked(embeds=True))).out
+    assert {len(row["vector"]) for row in rows_of(embedded_here(run, encoder))} == {32}
 
 
 BOX = ("recording_id", "start_s", "end_s", "low_hz", "high_hz")
@@ -80,7 +113,8 @@ def test_vectors_are_those_of_boxes_one_by_one(run, embedded, encoder):
     found, row = open_found(run), rows_of(embedded[0].table)[0]
     same = [item for item in rows_of(embedded[0].table) if item["recording_id"] == row["recording_id"]]
     bounds = np.array([[item[name] for name in ("start_s", "low_hz", "end_s", "high_hz")] for item in same])
-    hearing = open_encoder(Orders(run, "", encoder, open_vectors(embedded[0].table)[1].model, "last"), "cpu")
+    place = embedded[0].table
+    hearing = open_encoder(Orders(run, place, encoder, open_vectors(place)[1].model, "last"), "cpu")
     with open_audio(found.place(*found.split_id(row["recording_id"])), 16_000) as audio:
         vectors, order = embed_boxes(audio, bounds, hearing)
     expected = np.array([same[number]["vector"] for number in order.tolist()], np.float32)
@@ -350,8 +384,9 @@ def test_a_child_tells_its_troubles_in_words(run, encoder, tmp_path):
     serve(orders, open_encoder(orders, "cpu"), iter([b'{"part": 1}', b'{"part": 99}']), answers.append)
     assert answers[0]["news"] <= 1 and len(answers[-2]["written"][0]) == 1
     assert "part-000099.parquet" in answers[-1]["error"]
+    hearing = open_encoder(orders, "cpu")
     shutil.rmtree(place)
-    serve(orders, open_encoder(orders, "cpu"), iter([b'{"part": 1}']), answers.append)
+    serve(orders, hearing, iter([b'{"part": 1}']), answers.append)
     assert answers[-1] == {
         "error": f"{place}: there are no vectors. Make them with mast embed.",
         "may_pass": False,

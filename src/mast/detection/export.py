@@ -6,7 +6,7 @@ A table of effort goes with every export: counts of sounds mean nothing without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from mast.config import AnnotationFormat
 from mast.detection.found import Found, FoundPart, open_found
 from mast.detection.tally import length
 from mast.errors import ConfigError
-from mast.events import Event, Heard, Recording, from_table
+from mast.events import BOX, Event, Heard, Recording, event_id, from_table
 from mast.storage import join
 
 EFFORT = "effort.csv"
@@ -65,6 +65,9 @@ SHAPES: dict[AnnotationFormat, Shape] = {
 TOLD_BY_ANNOTATOR = ("aoef", "audubon-core", "camtrap-dp")
 """Formats that have a place for who has found a sound, rather than a column for the model."""
 
+Labels = Callable[[int], Mapping[str, str]]
+"""`labels(part)`: what events of a part are called, by their identity."""
+
 
 @dataclass
 class Exported:
@@ -100,16 +103,20 @@ def export(
     *,
     combined: bool | None = None,
     min_score: float | None = None,
+    labels: Labels | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Exported:
-    """Write the events of a run into a folder, one file for each recording or one over all of them."""
+    """Write the events of a run into a folder, one file for each recording or one over all of them.
+
+    With `labels` only events that have one there, and recordings with such; else all, with their tentative names.
+    """
     shape = _shape(to)
     is_one = _is_one(to, shape, combined)
     found = open_found(events, min_score)
     folder = out or join(events, to)
     result = Exported(to, folder, found.unfinished)
     with open_table(join(folder, EFFORT), EFFORT_COLUMNS) as add_effort:
-        parts = _parts(found, to, min_score, result, add_effort, on_progress)
+        parts = _parts(found, to, min_score, labels, result, add_effort, on_progress)
         if is_one:
             place = join(folder, f"events{shape.ending}") if shape.ending else folder
             result.losses += STREAMED[to].write_parts(parts, place, shape.columns)
@@ -149,6 +156,7 @@ def _parts(
     found: Found,
     to: AnnotationFormat,
     min_score: float | None,
+    labels: Labels | None,
     result: Exported,
     add_effort: Callable[[Iterable[Sequence[str]]], None],
     on_progress: Callable[[int, int], None],
@@ -156,19 +164,25 @@ def _parts(
     """Annotations of every part, each counted, and its effort written, as it passes."""
     for done, part in enumerate(found.parts(min_score), start=1):
         recordings: list[Recording] = from_table(part.recordings, Recording)
-        events = _events(part, to, f"MAST {found.version}, model {found.model}")
+        given = (labels or found.names)(part.number)
+        told_model = f"MAST {found.version}, model {found.model}"
+        events = list(_events(part, to, told_model, given, only_named=labels is not None))
         counts = Counter(event.recording_id for event in events)
         heard = [_counted(item, counts[item.recording_id]) for item in from_table(part.status, Heard)]
         add_effort(map(_effort, recordings, heard))
-        listened = [item for item in heard if item.effort_s > 0 or item.status != "quarantined"]
+        listened = [
+            item
+            for item in heard
+            if (counts[item.recording_id] if labels else item.effort_s > 0 or item.status != "quarantined")
+        ]
         result.events += len(events)
         result.recordings += len(listened)
-        result.unheard += len(heard) - len(listened)
+        result.unheard += 0 if labels else len(heard) - len(listened)
         result.heard_s += sum(item.effort_s for item in heard)
         facts = (
             replace(facts_of(item), location=found.place(item.collection, item.path))
             for item in recordings
-            if item.status != "quarantined"
+            if item.status != "quarantined" and (counts[item.recording_id] or not labels)
         )
         yield Annotations(events=tuple(events), recordings=tuple(facts), heard=tuple(listened))
         on_progress(done, len(found.numbers))
@@ -195,27 +209,36 @@ def _effort(recording: Recording, heard: Heard) -> list[str]:
     ]
 
 
-def _events(part: FoundPart, to: AnnotationFormat, told_model: str) -> list[Event]:
-    """Events as a format holds them best, in the order of their recordings; no digits that mean nothing."""
-    names = SHAPES[to].columns.free
-    events = []
+def _events(
+    part: FoundPart, to: AnnotationFormat, told_model: str, given: Mapping[str, str], *, only_named: bool
+) -> Iterator[Event]:
+    """Events as a format holds them best, in the order of their recordings; no digits that mean nothing.
+
+    `given` are their names, by the identity of an event.
+    """
+    columns = SHAPES[to].columns.free
     for row in part.events.to_pylist():
         score = round(row["score"], 6)
-        events.append(
-            Event(
-                recording_id=row["recording_id"],
-                start_s=round(row["start_s"], 6),
-                end_s=round(row["end_s"], 6),
-                low_hz=round(row["low_hz"], 3),
-                high_hz=round(row["high_hz"], 3),
-                label=f"{score:.2f}" if to == "audacity" else None,  # the only text that a label track has
-                score=None if to == "audacity" else score,
-                origin="model",
-                annotator=told_model if to in TOLD_BY_ANNOTATOR else None,
-                columns=tuple((name, _text(row[name])) for name in names),
-            )
+        name = given.get(event_id(*(row[column] for column in BOX))) if given else None
+        if only_named and name is None:
+            continue
+        yield Event(
+            recording_id=row["recording_id"],
+            start_s=round(row["start_s"], 6),
+            end_s=round(row["end_s"], 6),
+            low_hz=round(row["low_hz"], 3),
+            high_hz=round(row["high_hz"], 3),
+            label=_track_label(name, score) if to == "audacity" else name,
+            score=None if to == "audacity" else score,
+            origin="model",
+            annotator=told_model if to in TOLD_BY_ANNOTATOR else None,
+            columns=tuple((column, _text(row[column])) for column in columns),
         )
-    return events
+
+
+def _track_label(name: str | None, score: float) -> str:
+    """The only text that a label track has."""
+    return f"{name} {score:.2f}" if name else f"{score:.2f}"
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, part_in, part_number
+from mast.detection.folder import (
+    CLUSTERS,
+    EVENTS,
+    NAMES,
+    NAMING,
+    RECORDINGS,
+    RUN,
+    STATUS,
+    part_in,
+    part_number,
+)
 from mast.errors import ConfigError, StorageError
 from mast.storage import exists, files_below, is_folder, is_remote, join, open_binary
 
@@ -85,6 +95,23 @@ class Found:
         """The events of a part."""
         return _table(part_in(self.folder, EVENTS, number))
 
+    def names(self, number: int) -> dict[str, str]:
+        """Tentative names of a part's events by their identity, those that have one; `mast name` gives them."""
+        return _told(part_in(self.folder, NAMES, number), "label")
+
+    def clusters(self, number: int) -> dict[str, int]:
+        """Groups of a part's events by their identity, those that are in one; `mast discover` makes them."""
+        return _told(part_in(self.folder, CLUSTERS, number), "cluster")
+
+    def naming(self) -> dict[str, Any] | None:
+        """By which rule names were given; None where they were not."""
+        location = join(self.folder, f"{NAMES}/{NAMING}")
+        if not exists(location):
+            return None
+        with open_binary(location) as file:
+            rule: dict[str, Any] = json.loads(file.read())
+        return rule
+
 
 def open_found(folder: str, min_score: float | None = None) -> Found:
     """The run in a folder; refused if it has not kept what scores `min_score`."""
@@ -129,6 +156,15 @@ def _table(location: str) -> pa.Table:
 
     with open_binary(location) as file:
         return pq.read_table(file)
+
+
+def _told(location: str, column: str) -> dict[str, Any]:
+    """What a table of a part says of its events, by their identity; nothing where it is not there."""
+    if not exists(location):
+        return {}
+    table = _table(location)
+    pairs = zip(table["event_id"].to_pylist(), table[column].to_pylist(), strict=True)
+    return {event: value for event, value in pairs if value is not None}
 
 
 class _Rows:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -12,8 +13,9 @@ from matplotlib.figure import Figure
 from mast import __version__
 from mast.detection.activity import BAND_HZ, HOUR_S, Activity, Sums
 from mast.detection.examples import Lottery, draw_examples
-from mast.detection.found import Found, open_found
+from mast.detection.found import Found, FoundPart, open_found
 from mast.detection.tally import length
+from mast.events import BOX, event_id
 from mast.pictures.activity import (
     HOURS,
     NARROW_IN,
@@ -30,6 +32,9 @@ from mast.storage import join, written_whole
 REPORT = "report.html"
 MAX_SITES = 40
 """Sites with a row of their own, those that were heard most; the rest are added up."""
+
+MAX_NAMES = 60
+"""Names on the page, the most frequent; the export has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +81,35 @@ def report(
     """Write a page about the events of a run."""
     found = open_found(events, min_score)
     activity, lottery = Activity(), Lottery()
+    named: Counter[str] = Counter()
     for done, part in enumerate(found.parts(min_score), start=1):
         activity.add(part)
         lottery.add(part)
+        named.update(_names(found, part))
         on_progress(done, len(found.numbers))
     page = out or join(events, REPORT)
     with written_whole(page) as file:
-        file.write(report_page(found, activity, lottery, min_score).encode("utf-8", "backslashreplace"))
+        file.write(
+            report_page(found, activity, lottery, min_score, named).encode("utf-8", "backslashreplace")
+        )
     return Told(page, _total(activity), len(activity.sites))
 
 
-def report_page(found: Found, activity: Activity, lottery: Lottery, min_score: float | None = None) -> str:
+def _names(found: Found, part: FoundPart) -> Iterator[str]:
+    """Tentative names of a part's sounds, those that have one."""
+    if given := found.names(part.number):
+        columns = (part.events[column].to_pylist() for column in BOX)
+        names = (given.get(event_id(*box)) for box in zip(*columns, strict=True))
+        yield from (name for name in names if name is not None)
+
+
+def report_page(
+    found: Found,
+    activity: Activity,
+    lottery: Lottery,
+    min_score: float | None = None,
+    named: Counter[str] | None = None,
+) -> str:
     """The page: what was heard, then where, when and at which pitch, then examples and faults."""
     threshold = found.threshold if min_score is None else min_score
     examples, unread = draw_examples(found, lottery.chosen(), threshold)
@@ -109,6 +132,9 @@ def report_page(found: Found, activity: Activity, lottery: Lottery, min_score: f
         "effort_days": _effort_days(activity, shown, span) if span else None,
         "rate_days": _rate_days(activity, shown, span) if span else None,
         "scores": picture_uri(draw_scores(activity.scores, threshold)),
+        "named": (named or Counter()).most_common(MAX_NAMES),
+        "all_named": (named or Counter()).total(),
+        "naming": found.naming(),
         "examples": examples,
         "unread": unread,
         "faults": [(FAULTS[code], count) for code, count in activity.faults.most_common() if code in FAULTS],

@@ -1,7 +1,7 @@
 """A vector for each box: the mean of the encoder's map under it (paper, Box-Level Embeddings).
 
 The paper does not say how a region becomes a vector, nor how vectors are compared: we take the plain mean, as RoIAlign
-does it, scaled to unit length, so that a product of two is their cosine (docs/decisions/0015).
+does it, whitened, scaled to unit length, so that a product of two is their cosine (docs/decisions/0015, 0016).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from mast.boxes import area, clip
 from mast.detection.chunks import BATCH
+from mast.embeddings.whitening import Whitening
 from mast.errors import ConfigError
 from mast.models.devices import DTYPES, accelerator, best_precision
-from mast.models.encoder import PATCH, Encoder
+from mast.models.encoder import Encoder
 from mast.models.loading import Loaded
-from mast.models.pooling import pool_boxes
+from mast.models.pooling import unit_vectors
 from mast.recordings.decode import Audio, chunk_and_hop
 from mast.recordings.store import to_int16
 from mast.spectrogram import MelGrid
@@ -59,13 +59,19 @@ class Cut(NamedTuple):
 class BoxEncoder:
     """An encoder on its device, under autocast in the fastest arithmetic there, that gives boxes their vectors."""
 
-    def __init__(self, loaded: Loaded[Encoder], pool: Pool = "last", device: str = "auto") -> None:
+    def __init__(
+        self,
+        loaded: Loaded[Encoder],
+        pool: Pool = "last",
+        device: str = "auto",
+        whitening: Whitening | None = None,
+    ) -> None:
         self.description = loaded.description
         self.kind = accelerator(device)
         self.batch = BATCH[self.kind]
         self.width = loaded.network.shape.width
         self.grid = MelGrid(loaded.description.spectrogram, loaded.frontend.frames)
-        self._blocks = POOLS[pool]
+        self.pool, self._whitening = pool, whitening
         self._network = loaded.network.to(self.kind)
         self._frontend = loaded.frontend.to(self.kind)
 
@@ -80,15 +86,13 @@ class BoxEncoder:
         sound = torch.from_numpy(np.stack([cut.sound for cut in cuts])).to(self.kind)  # (B, samples)
         filled = torch.tensor([cut.filled for cut in cuts]).to(self.kind)
         with torch.inference_mode(), torch.autocast(self.kind, dtype, enabled=dtype != torch.float32):
-            features = self._network(self._frontend(sound, filled), self._blocks)  # (B, C, F/16, T/16)
-            return unit_vectors(features, [cut.boxes.to(self.kind) for cut in cuts])
+            features = self._network(self._frontend(sound, filled), POOLS[self.pool])  # (B, C, F/16, T/16)
+            vectors = unit_vectors(features, [cut.boxes.to(self.kind) for cut in cuts])  # (N, C)
+        return self.whitened(vectors.half().cpu().numpy())
 
-
-def unit_vectors(features: Tensor, boxes: Sequence[Tensor]) -> Vectors:
-    """Vectors of boxes, B times (n, 4) in frames and bins, from encoder maps. (B, C, F/16, T/16) → (N, C)"""
-    pooled = pool_boxes(features.float(), boxes, (PATCH, PATCH))
-    vectors: Vectors = functional.normalize(pooled, dim=1).half().cpu().numpy()
-    return vectors
+    def whitened(self, vectors: Vectors) -> Vectors:
+        """Vectors in the terms of the table that they are for. (N, C) → (N, C)"""
+        return self._whitening(vectors) if self._whitening else vectors
 
 
 def embed_boxes(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mast.detection.found import open_found
 from mast.detection.local import Compute, choose_compute
 from mast.embeddings.boxes import Pool
-from mast.embeddings.part import Orders, Written
+from mast.embeddings.part import Orders, Written, measure_whitening
 from mast.embeddings.table import (
     EMBEDDINGS,
     INDEX_FROM,
@@ -26,6 +26,7 @@ from mast.embeddings.table import (
     open_or_create,
     parts_in,
 )
+from mast.embeddings.whitening import has_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
 from mast.recordings.children import Child
@@ -101,8 +102,12 @@ def embed_events(
         if not is_remote(table):  # elsewhere nobody knows whether another run is writing
             delete_orphans(dataset)
         done = parts_in(dataset)
+        chosen = compute or choose_compute()
+        if not done and not has_whitening(table):
+            on_progress("sampling", 0, None)
+            measure_whitening(found, orders, chosen.kind)
         missing = [number for number in found.numbers if number not in done]
-        crew = _Crew(orders, compute or choose_compute(), missing)
+        crew = _Crew(orders, chosen, missing)
         with closing(crew.written()) as parts:
             for written in parts:
                 if written is not None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mast.detection.found import Found, open_found
 from mast.embeddings.boxes import BoxEncoder, embed_boxes
 from mast.embeddings.table import EMBEDDINGS, Story, nearest, open_vectors
+from mast.embeddings.whitening import read_whitening
 from mast.errors import AudioError, ConfigError, ModelError, StorageError
 from mast.events import Embedded, Event, event_id, from_table
 from mast.models.loading import load_encoder
@@ -140,7 +141,7 @@ def box_query(
         raise ConfigError("A sound to be searched for has a lower and an upper frequency.")
     _, story = open_vectors(location)
     place, expansion = _recording(found, like.recording_id)
-    encoder = _encoder(location, story, model or story.location, device)
+    encoder = encoder_of_table(location, story, model or story.location, device)
     bounds = np.array([[like.start_s, like.low_hz, like.end_s, like.high_hz]])
     with open_audio(place, encoder.rate_hz, expansion) as audio:
         vectors, _ = embed_boxes(audio, bounds, encoder, expansion)
@@ -156,7 +157,7 @@ def box_query(
     return Query(name, like, place, expansion, vectors[0])
 
 
-def _encoder(location: str, story: Story, model: str, device: str) -> BoxEncoder:
+def encoder_of_table(location: str, story: Story, model: str, device: str) -> BoxEncoder:
     """The model of a table; another one is refused, for its vectors mean something else."""
     try:
         loaded = load_encoder(model)
@@ -167,7 +168,7 @@ def _encoder(location: str, story: Story, model: str, device: str) -> BoxEncoder
             f"{model} is model {loaded.description.identity}, and the vectors of {location} are of model "
             f"{story.model}. Name that one with --model, or embed anew with another --out."
         )
-    return BoxEncoder(loaded, story.pool, device)
+    return BoxEncoder(loaded, story.pool, device, read_whitening(location))
 
 
 def place_of(found: Found, recording_id: str) -> tuple[str, float]:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,16 +18,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mast.datasets.order import randomness
+from mast.detection.folder import VECTORS, part_in
 from mast.detection.found import Found, open_found
 from mast.detection.part import PassingError, can_be_read, check_reachable, in_words, take_orders, trouble
-from mast.embeddings.boxes import BoxEncoder, Cut, Pool, cut_chunks, vectors_of
+from mast.embeddings.boxes import BoxEncoder, Cut, Pool, Vectors, cut_chunks, vectors_of
 from mast.embeddings.table import open_vectors, vector_batch
+from mast.embeddings.whitening import SAMPLE, measure, read_whitening, write_whitening
 from mast.errors import MastError, ModelError
-from mast.events import event_id
-from mast.models.loading import load_encoder
+from mast.events import BOX, event_id
+from mast.models.encoder import Encoder
+from mast.models.loading import Loaded, load_encoder
 from mast.recordings.children import NEWS, Answer, Serve, serve_parent
 from mast.recordings.decode import open_audio
+from mast.recordings.scan import PROVENANCE
 from mast.recordings.store import DATA_VERSION, lance_module, storage_options
+from mast.storage import exists, open_binary
 
 if TYPE_CHECKING:
     import lance
@@ -33,19 +41,15 @@ if TYPE_CHECKING:
 FRAGMENT_EVENTS = 1 << 15
 """Vectors that are held in memory before they are written: a very long recording may have far more."""
 
+SAMPLED_PARTS = 50
+"""A whitening is measured on sounds of so many parts, spread evenly over a run."""
+
+KEPT_AT_ONCE = 1 << 10
+"""Vectors that were kept before go to the table in portions of so many."""
+
 OUTSIDE = "no sound there any more, or outside the band that the model hears"
 
-_COLUMNS = (
-    "recording_id",
-    "start_s",
-    "end_s",
-    "low_hz",
-    "high_hz",
-    "score",
-    "start_utc",
-    "start_local",
-    "site",
-)
+_COLUMNS = (*BOX, "score", "start_utc", "start_local", "site")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,30 @@ class Written:
 
 
 def open_encoder(orders: Orders, device: str) -> BoxEncoder:
-    """The run's model on a device; refused if it is no longer the same."""
+    """The run's model on a device, with the whitening of its table; refused if it is no longer the same."""
+    return BoxEncoder(_checked(orders), orders.pool, device, read_whitening(orders.table))
+
+
+def _checked(orders: Orders) -> Loaded[Encoder]:
     loaded = load_encoder(orders.model)
     if loaded.description.identity != orders.identity:
         raise ModelError(f"{orders.model} is no longer the model {orders.identity}. Put it back.")
-    return BoxEncoder(loaded, orders.pool, device)
+    return loaded
+
+
+def measure_whitening(found: Found, orders: Orders, device: str = "auto") -> None:
+    """Give a table its whitening: that of some sounds from all over the run, the same whenever it is measured."""
+    encoder = BoxEncoder(_checked(orders), orders.pool, device)
+    vectors = [np.zeros((0, encoder.width), np.float16)]
+    numbers = np.array(found.numbers, np.int64)
+    parts = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), SAMPLED_PARTS)).astype(int)]
+    for number in parts.tolist():
+        events = found.events(number).select([*_COLUMNS])
+        lots = randomness(number).permutation(len(events))
+        own = np.sort(lots[: math.ceil(SAMPLE / len(parts))])
+        with suppress(PassingError):  # what cannot be read for now is left to the other parts
+            vectors += [heard for heard, _ in _vectors(found, events, own, encoder, Written(number))]
+    write_whitening(orders.table, measure(np.concatenate(vectors)))
 
 
 def embed_part(
@@ -93,7 +116,7 @@ def embed_part(
         written.fragments += _fragments(waiting, dataset)
         waiting.clear()
 
-    for vectors, rows in vectors_of(_cuts(found, events, encoder, written), encoder):
+    for vectors, rows in _vectors(found, events, np.arange(len(events)), encoder, written):
         waiting.append(vector_batch([_row(item, number) for item in events.take(rows).to_pylist()], vectors))
         written.events += len(rows)
         if sum(map(len, waiting)) >= FRAGMENT_EVENTS:
@@ -116,14 +139,45 @@ def _fragments(batches: list[pa.RecordBatch], dataset: lance.LanceDataset) -> li
 
 def _row(event: dict[str, Any], part: int) -> tuple[Any, ...]:
     """The values of an `Embedded`."""
-    recording_id, start_s, end_s, low_hz, high_hz = (event[name] for name in _COLUMNS[:5])
-    name = event_id(recording_id, start_s, end_s, low_hz, high_hz)
+    name = event_id(*(event[column] for column in BOX))
     return (name, part, *(event[column] for column in _COLUMNS))
 
 
-def _cuts(found: Found, events: pa.Table, encoder: BoxEncoder, written: Written) -> Iterator[Cut]:
-    """Chunks around the sounds of all recordings of a part; what cannot be heard is counted, with the reason."""
-    for recording_id, rows in _by_recording(events):
+def _vectors(
+    found: Found, events: pa.Table, chosen: NDArray[np.int64], encoder: BoxEncoder, written: Written
+) -> Iterator[tuple[Vectors, list[int]]]:
+    """Vectors of some of a part's sounds and their rows: as `mast detect` has kept them, or else heard again. (n,)"""
+    kept = _kept(found, written.number, encoder)
+    if kept is None:
+        yield from vectors_of(_cuts(found, events, chosen, encoder, written), encoder)
+        return
+    for first in range(0, len(chosen), KEPT_AT_ONCE):
+        rows = chosen[first : first + KEPT_AT_ONCE]
+        yield encoder.whitened(kept[rows]), rows.tolist()
+
+
+def _kept(found: Found, number: int, encoder: BoxEncoder) -> Vectors | None:
+    """Vectors of all of a part's sounds that `mast detect` has kept; None where it has not, or of another model."""
+    import pyarrow.parquet as pq
+
+    location = part_in(found.folder, VECTORS, number)
+    if encoder.pool != "last" or not exists(location):
+        return None
+    with open_binary(location) as file:
+        table = pq.read_table(file)
+    if json.loads(table.schema.metadata[PROVENANCE])["model"] != encoder.description.identity:
+        return None
+    values = table["vector"].combine_chunks()
+    vectors: Vectors = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), encoder.width)
+    return vectors
+
+
+def _cuts(
+    found: Found, events: pa.Table, chosen: NDArray[np.int64], encoder: BoxEncoder, written: Written
+) -> Iterator[Cut]:
+    """Chunks around sounds of the recordings of a part; what cannot be heard is counted, with the reason. (n,)"""
+    for recording_id, within in _by_recording(events.take(chosen)):
+        rows = chosen[within]
         own = events.take(rows)
         bounds = np.stack(
             [own[name].to_numpy() for name in ("start_s", "low_hz", "end_s", "high_hz")], axis=1

@@ -73,7 +73,7 @@ def write_sheet(
 
 def sheet_page(found: Found, query: Query, neighbours: Sequence[Neighbour], wanted: Wanted) -> str:
     """The page: the sound asked for, then those most like it."""
-    picture, sound, reason = _drawn(query.location, query.time_expansion, _bounds(query.event))
+    picture, sound, reason = drawn(query.location, query.time_expansion, _bounds(query.event))
     return render_page(
         "alike.html",
         {
@@ -93,12 +93,10 @@ def sheet_page(found: Found, query: Query, neighbours: Sequence[Neighbour], want
 
 def _tiles(found: Found, neighbours: Sequence[Neighbour]) -> Iterator[Tile]:
     for item in neighbours:
-        yield Tile(item, *_drawn(*place_of(found, item.event.recording_id), _bounds(item.event)))
+        yield Tile(item, *drawn(*place_of(found, item.event.recording_id), _bounds(item.event)))
 
 
-def _drawn(
-    location: str, expansion: float, bounds: tuple[float, float, float, float]
-) -> tuple[str, str, str]:
+def drawn(location: str, expansion: float, bounds: tuple[float, float, float, float]) -> tuple[str, str, str]:
     """Picture and sound of a box, or why there are none."""
     try:
         return (*cut_out(location, bounds, expansion).drawn([bounds]), "")

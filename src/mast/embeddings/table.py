@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EMBEDDINGS = "embeddings.lance"
-FORMAT = 1
+FORMAT = 2
 """Changes whenever the same sounds and the same model would give other vectors."""
 
 INDEX_FROM = 200_000
@@ -44,6 +44,9 @@ compared by their true vectors.
 
 With these, 95 of 100 nearest sounds of a million are found (benchmarks/results/search.json).
 """
+
+BATCH_ROWS = 4096
+"""Sounds that are looked at together when all pass by."""
 
 _ROWS_PER_FILE = 1 << 20
 _PURPOSE = "A table of vectors"
@@ -215,3 +218,16 @@ def nearest(
         query |= {"nprobes": probes, "refine_factor": REFINE}
     columns = [*arrow_schema(Embedded).names, "_distance"]
     return dataset.scanner(columns=columns, nearest=query, filter=where, prefilter=True).to_table()
+
+
+def batches(dataset: lance.LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of a table in their order, some at a time; those of a part stand together."""
+    yield from dataset.scanner(columns=list(columns), batch_size=BATCH_ROWS, scan_in_order=True).to_batches()
+
+
+def vectors_in(batch: pa.RecordBatch) -> NDArray[np.float32]:
+    """Vectors of some rows of a table. → (B, C)"""
+    column = batch.column(batch.schema.get_field_index("vector"))
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    vectors: NDArray[np.float32] = flat.reshape(len(batch), -1).astype(np.float32)
+    return vectors

@@ -36,7 +36,7 @@ def confidence_interval(
     level: float = 0.95,
 ) -> Interval:
     """A metric with its bootstrap interval over the ranking's units, which should be whole recordings."""
-    return _interval(lambda weight: metric(ranking, weight), len(ranking.truths), rng, resamples, level)
+    return interval(lambda weight: metric(ranking, weight), len(ranking.truths), rng, resamples, level)
 
 
 def difference_interval(
@@ -53,7 +53,7 @@ def difference_interval(
     """
     if not np.array_equal(ranking.truths, other.truths):
         raise ValueError("only rankings of the same recordings with the same truths can be compared")
-    return _interval(
+    return interval(
         lambda weight: metric(ranking, weight) - metric(other, weight),
         len(ranking.truths),
         rng,
@@ -62,7 +62,7 @@ def difference_interval(
     )
 
 
-def _interval(
+def interval(
     figure: Callable[[Floats | None], float],
     units: int,
     rng: np.random.Generator,
