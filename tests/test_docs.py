@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mast.cli import app
+from mast.embeddings import discover_page
 from mast.example import write_example
 from mast.models.decoder import DECODERS, DecoderShape
 from mast.models.encoder import SIZES, EncoderShape
@@ -64,6 +65,8 @@ def small(monkeypatch):
     monkeypatch.setitem(WIDTHS, "tiny", {"channels": 32, "head_width": 16})
     decoders = {"plain": DecoderShape("plain", 32, 2, 1), "swin": DecoderShape("swin", 32, 2, 2)}
     monkeypatch.setitem(DECODERS, "tiny", decoders)
+    monkeypatch.setattr(discover_page, "SHOWN", 2)
+    monkeypatch.setattr(discover_page, "EXAMPLES", 2)
 
 
 def squeezed(text: str) -> str:
