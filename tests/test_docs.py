@@ -11,11 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from mast.cli import app
+from mast.detection.found import open_found
 from mast.embeddings import discover_page
 from mast.example import write_example
 from mast.models.decoder import DECODERS, DecoderShape
 from mast.models.encoder import SIZES, EncoderShape
+from mast.review.queues import Ask, audit
+from mast.review.sounds import sounds_of
 from mast.training.starting import WIDTHS
+from tests.review.made import answered, span, store
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -102,9 +106,24 @@ def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, 
         if command.startswith("save "):
             Path(command.removeprefix("save ")).write_text("\n".join(lines) + "\n", "utf-8")
         elif not command.startswith(NOT_OURS):
+            if command.startswith("mast precision"):
+                review(desk / "work" / "events")
             printed = squeezed(run(command, environment))
             for line in lines:
                 assert squeezed(line) in printed, f"$ {command}\nshould print: {line}\nprinted: {printed}"
+
+
+def review(events: Path) -> None:
+    """Play the person whom a page leaves to work for a while: an audit, and ten seconds from end to end."""
+    table = sounds_of(open_found(str(events)))
+    rows = table.to_pylist()
+    middle = sorted(row["score"] for row in rows)[len(rows) // 2]
+    truth = {row["event_id"]: row["score"] >= middle for row in rows}
+    held = answered(table, audit(table, {}, 40), truth, "audit")
+    name = rows[0]["recording_id"]
+    early = [Ask(name, 0, 10, (row["event_id"],), "") for row in rows if row["recording_id"] == name]
+    held = answered(table, early, truth, "balanced", held)
+    store(events / "review.sqlite", [*held.values(), span(name, 0.0, 10.0)])
 
 
 def put_cards_into_bucket(request, desk):

@@ -20,6 +20,10 @@ EXPERIMENTS = {
         {"f1", "boxes", "chunks", "steps", "train_s"},
     ),
     "narrow_band": (["--minutes", "6", "--epochs", "1"], {"recall", "precision", "mean_iou"}),
+    "review_loop": (
+        [DATA, "--steps", "1", "--rounds", "1"],
+        {"reviewers", "steps", "rounds", "span_s", "started"},
+    ),
     "real_small": (
         [DATA, "--studies", "bats", "--steps", "1", "--pretrain-steps", "1"],
         {"studies", "steps", "pretrained_on"},

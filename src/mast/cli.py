@@ -17,7 +17,7 @@ from mast.errors import ConfigError, MastError
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from mast.config import AnnotationFormat, Collection
+    from mast.config import AnnotationFormat, Collection, Study
     from mast.detection.running import Progress as Pace
     from mast.training.loop import End, Progress
     from mast.training.run import Run
@@ -65,6 +65,16 @@ VectorTable = Annotated[
     ),
 ]
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, such as study.yaml.")]
+EventsFolder = Annotated[
+    str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")
+]
+Calibrated = Annotated[
+    bool, typer.Option("--calibrated", help="Leave out sounds below the score that mast precision has found.")
+]
+Verdicts = Annotated[
+    str | None,
+    typer.Option("--verdicts", metavar="FILE", help="Where verdicts are. [default: review.sqlite in EVENTS]"),
+]
 STAGES = {
     "finding": "Finding files",
     "reading": "Reading them",
@@ -226,12 +236,15 @@ def status(study: StudyFile, overrides: Overrides = None) -> None:
     from rich.console import Console
 
     from mast.config import load_study
+    from mast.review.next import next_in_round
     from mast.study.products import look, next_step, render
 
-    found = look(load_study(study, overrides or ()))
+    settings = load_study(study, overrides or ())
+    found = look(settings)
     Console().print(render(found))
     verb = next_step(found)
-    typer.echo(f"Next: mast {verb} {study}" if verb else "Everything is made and up to date.")
+    command = f"mast {verb} {study}" if verb else next_in_round(settings, str(study))
+    typer.echo(f"Next: {command}" if command else "Everything is made and up to date.")
 
 
 @app.command()
@@ -671,13 +684,38 @@ def export(
         ),
     ] = None,
     min_score: Annotated[float | None, typer.Option(help="Leave out sounds that score less.")] = None,
+    calibrated: Calibrated = False,
+    reviewed: Annotated[
+        bool,
+        typer.Option("--reviewed", help="Only what people accepted or drew, with labels and annotators."),
+    ] = False,
+    and_unseen: Annotated[
+        bool, typer.Option("--and-unseen", help="With --reviewed: also sounds nobody has decided about.")
+    ] = False,
+    verdicts: Verdicts = None,
 ) -> None:
     """Write the sounds that were found for Raven, Audacity, R, Whombat or GBIF.
 
     A recording in which nothing was found has its file, too, and effort.csv tells how much of each was heard.
     """
     from mast.detection.export import export as export_events
+    from mast.review.export import export_reviewed
 
+    min_score = _least_score(events, min_score, calibrated=calibrated)
+    if reviewed:
+        written = export_reviewed(
+            events,
+            _format("--to", to),
+            out,
+            combined=combined,
+            min_score=min_score,
+            and_unseen=and_unseen,
+            location=verdicts,
+        )
+        typer.echo(written.summary())
+        return
+    if and_unseen or verdicts:
+        raise ConfigError("--and-unseen and --verdicts are for --reviewed: give that as well.")
     with _progress() as on_progress:
         exported = export_events(
             events,
@@ -697,6 +735,8 @@ def report(
         str | None, typer.Option(metavar="FILE", help="The page to write. [default: report.html in EVENTS]")
     ] = None,
     min_score: Annotated[float | None, typer.Option(help="Leave out sounds that score less.")] = None,
+    *,
+    calibrated: Calibrated = False,
 ) -> None:
     """Tell on one page what was heard, where and when.
 
@@ -704,6 +744,7 @@ def report(
     """
     from mast.detection.report import report as report_events
 
+    min_score = _least_score(events, min_score, calibrated=calibrated)
     with _progress() as on_progress:
         told = report_events(
             events, out, min_score, on_progress=lambda done, total: on_progress("adding", done, total)
@@ -906,6 +947,63 @@ def discover(
 
 
 @app.command()
+def precision(
+    events: EventsFolder,
+    asked: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of sounds that have to be animals.")
+    ] = 0.9,
+    verdicts: Verdicts = None,
+) -> None:
+    """Tell how many of the sounds found are animals, and from which score on enough of them are.
+
+    From the verdicts on sounds drawn by lot, the queue audit of mast review. Writes precision.json, which mast export
+    and mast report use with --calibrated, and precision.png.
+    """
+    from rich.console import Console
+
+    from mast.review.precision import PICTURE, measure_precision, render
+    from mast.storage import join
+
+    told = measure_precision(events, asked, verdicts)
+    Console().print(render(told))
+    typer.echo(f"{told.summary()}\nPicture: {join(events, PICTURE)}")
+
+
+@app.command()
+def agreement(events: EventsFolder, verdicts: Verdicts = None) -> None:
+    """Tell how far people agree who decided about the same sounds or reviewed the same minutes."""
+    from rich.console import Console
+
+    from mast.review.agreement import measure_agreement, render
+
+    found = measure_agreement(events, verdicts)
+    Console().print(render(found))
+    typer.echo("\n".join(item.sentences() for item in found))
+
+
+@app.command()
+def labels(
+    study: StudyFile, events: EventsFolder, verdicts: Verdicts = None, overrides: Overrides = None
+) -> None:
+    """Take what people decided about a run into the study, for the next training.
+
+    What was reviewed from end to end is shared out anew for training and tests; held-out sets stay apart.
+    """
+    from mast.config import load_study
+    from mast.datasets.split_summary import split_study
+    from mast.datasets.split_table import SPLITS_TABLE
+    from mast.review.labels import write_labels
+    from mast.study.products import remember
+
+    settings = load_study(study, overrides or ())
+    typer.echo(write_labels(settings, events, verdicts).summary())
+    _read_experts(settings)
+    split_study(settings)
+    remember(settings, SPLITS_TABLE)
+    typer.echo(f"Next: mast status {study}")
+
+
+@app.command()
 def show(
     recording: Annotated[str, typer.Argument(help="A sound file, or s3://bucket/key.")],
     boxes: Annotated[
@@ -984,6 +1082,19 @@ def config(
     typer.echo(dump_study(load_study(study, overrides or ())), nl=False)
 
 
+def _least_score(events: str, min_score: float | None, *, calibrated: bool) -> float | None:
+    """From which score on sounds are asked for: as given, or as `mast precision` has found."""
+    from mast.review.precision import calibrated_score
+
+    if not calibrated:
+        return min_score
+    if min_score is not None:
+        raise ConfigError(
+            "--calibrated and --min-score both say which sounds are left out. Give one of them."
+        )
+    return calibrated_score(events)
+
+
 def _scan(collections: Mapping[str, Collection], out: str) -> None:
     """Scan with progress on the terminal, then tell what was found."""
     from rich.console import Console
@@ -999,9 +1110,8 @@ def _scan(collections: Mapping[str, Collection], out: str) -> None:
 
 def _scan_study(path: Path, overrides: list[str]) -> None:
     """Scan a study's collections and read its expert boxes into its work folder."""
-    from mast.annotations.study import read_expertise
+    from mast.annotations.study import label_tables
     from mast.config import load_study
-    from mast.events import Annotation, Reviewed, read_column, write_table
     from mast.storage import join
     from mast.study.products import remember
 
@@ -1010,15 +1120,25 @@ def _scan_study(path: Path, overrides: list[str]) -> None:
         raise ConfigError(
             f"{path}: no collections. Name at least one folder of recordings under collections."
         )
-    table = join(study.work, "recordings.parquet")
-    _scan(study.collections, table)
+    _scan(study.collections, join(study.work, "recordings.parquet"))
     remember(study, "recordings.parquet")
-    if study.annotations:
-        expertise = read_expertise(study, read_column(table, "recording_id"))
-        write_table(expertise.annotations, Annotation, join(study.work, "annotations.parquet"))
-        write_table(expertise.reviewed, Reviewed, join(study.work, "reviewed.parquet"))
-        remember(study, "annotations.parquet")
-        typer.echo(expertise.summary())
+    if study.annotations or label_tables(study):
+        _read_experts(study)
+
+
+def _read_experts(study: Study) -> None:
+    """Read a study's expert boxes, and what its reviews have come to, into its work folder."""
+    from mast.annotations.study import read_expertise
+    from mast.datasets.split_table import existing
+    from mast.events import Annotation, Reviewed, read_column, write_table
+    from mast.storage import join
+    from mast.study.products import remember
+
+    expertise = read_expertise(study, read_column(existing(study, "recordings.parquet"), "recording_id"))
+    write_table(expertise.annotations, Annotation, join(study.work, "annotations.parquet"))
+    write_table(expertise.reviewed, Reviewed, join(study.work, "reviewed.parquet"))
+    remember(study, "annotations.parquet")
+    typer.echo(expertise.summary())
 
 
 @contextmanager

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from mast.annotations.formats import read_annotations
-from mast.annotations.labels import kinds_of
+from mast.annotations.labels import kind_of, kinds_of
 from mast.annotations.matching import Matching, match_recordings, might_match
 from mast.annotations.tables import merge
-from mast.config import Study
-from mast.events import Annotation, Reviewed
+from mast.config import AnnotationFormat, Study
+from mast.events import Annotation, Event, Kind, Reviewed
+from mast.storage import files_below, is_folder, join
+
+LABELS = "labels"
+"""Folder of a study's work folder with what its reviews have come to, a table for each."""
+
+UNSURE = "unsure"
+"""What a reviewer could not tell is labelled so in these tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +49,66 @@ def read_expertise(study: Study, recording_ids: Iterable[str]) -> Expertise:
 
     `recording_ids` is streamed: only those that some table may mean are kept in memory.
     """
-    read = [(source.path, read_annotations(source.path, source.format)) for source in study.annotations]
+    sources: list[tuple[str, AnnotationFormat]] = [(item.path, item.format) for item in study.annotations]
+    tables = label_tables(study)
+    read = [
+        (path, read_annotations(path, form)) for path, form in [*sources, *((path, "csv") for path in tables)]
+    ]
     spoken_of = might_match(name for _, part in read for name in part.recording_ids())
     known = [recording_id for recording_id in recording_ids if spoken_of(recording_id)]
-    matched = [(path, match_recordings(part, known)) for path, part in read]
+    matched = _latest([(path, match_recordings(part, known)) for path, part in read], tables)
     whole = merge(match.annotations for _, match in matched)
-    kinds = iter(kinds_of(whole, study.labels))
+    experts = merge(match.annotations for path, match in matched if path not in tables)
+    kinds = iter(kinds_of(experts, study.labels))
     events = tuple(
-        Annotation.of(event, next(kinds), path)
+        Annotation.of(event, _accepted_as(event.label, study) if path in tables else next(kinds), path)
         for path, match in matched
         for event in match.annotations.events
     )
     return Expertise(events, whole.reviewed, whole.problems, _missing(match for _, match in matched))
+
+
+def label_tables(study: Study) -> list[str]:
+    """Tables that `mast labels` has written for a study."""
+    folder = join(study.work, LABELS)
+    return [join(folder, name) for name in files_below(folder)] if is_folder(folder) else []
+
+
+def _latest(matched: list[tuple[str, Matching]], tables: Collection[str]) -> list[tuple[str, Matching]]:
+    """Every sound once: where a review has looked at a moment, what earlier tables have there gives way.
+
+    Also a box that two reviews have to the number, across the edge of what each has looked at, is there once.
+    """
+    looked: dict[str, list[Reviewed]] = defaultdict(list)
+    seen: set[tuple[object, ...]] = set()
+    kept: list[tuple[str, Matching]] = []
+    for path, match in reversed(matched):
+        own = match.annotations
+        events = [event for event in own.events if not _within(event, looked[event.recording_id])]
+        if path in tables:
+            events = [event for event in events if _place(event) not in seen]
+            seen.update(map(_place, events))
+            for span in own.reviewed:
+                looked[span.recording_id].append(span)
+        kept.append((path, replace(match, annotations=replace(own, events=tuple(events)))))
+    return kept[::-1]
+
+
+def _place(event: Event) -> tuple[object, ...]:
+    return event.recording_id, event.start_s, event.end_s, event.low_hz, event.high_hz
+
+
+def _within(event: Event, spans: Iterable[Reviewed]) -> bool:
+    """Whether the middle of a sound lies in one of the spans."""
+    middle_s = (event.start_s + event.end_s) / 2
+    return any(span.start_s <= middle_s and (span.end_s is None or middle_s <= span.end_s) for span in spans)
+
+
+def _accepted_as(label: str | None, study: Study) -> Kind:
+    """What a reviewed sound is: by its label if the study knows that, else an animal, for a person has accepted it."""
+    if label == UNSURE:
+        return "ignored"
+    return (kind_of(label, study.labels) if label is not None else None) or "animal"
 
 
 def _missing(matches: Iterable[Matching]) -> tuple[str, ...]:

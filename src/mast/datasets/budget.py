@@ -72,6 +72,11 @@ class Span:
         """Length of the stretch."""
         return self.end_s - self.start_s
 
+    @property
+    def hour(self) -> int:
+        """Hour of the day at which it starts."""
+        return UNKNOWN_HOUR if self.start_local is None else self.start_local.hour
+
 
 def propose(
     candidates: Sequence[Span], hours: float, strategy: Strategy = "time-balanced", seed: int = 0
@@ -98,16 +103,27 @@ def _random(spans: Sequence[Span], rng: np.random.Generator) -> Iterator[int]:
 
 
 def _time_balanced(spans: Sequence[Span], rng: np.random.Generator) -> Iterator[int]:
-    """Each time from the hour of the day that has least, and there from the site that has least; chance decides ties."""
+    yield from balanced(spans, list(_random(spans, rng)), rng)
+
+
+def balanced(
+    spans: Sequence[Span], liked: Sequence[int], rng: np.random.Generator, done: Iterable[Span] = ()
+) -> Iterator[int]:
+    """Each time from the hour of the day that has least, and there from the site that has least; chance decides ties.
+
+    There the last of `liked` is taken first. What is `done` counts as taken before.
+    """
     waiting: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index in _random(spans, rng):
-        start = spans[index].start_local
-        waiting[UNKNOWN_HOUR if start is None else start.hour][spans[index].site or ""].append(index)
+    for index in liked:
+        waiting[spans[index].hour][spans[index].site or ""].append(index)
     sites = sorted({span.site or "" for span in spans})
     chance_of_site = dict(zip(sites, rng.random(len(sites)), strict=True))
     chance_of_hour = rng.random(UNKNOWN_HOUR + 1)
     hour_s: dict[int, float] = defaultdict(float)
     site_s: dict[str, float] = defaultdict(float)
+    for span in done:
+        hour_s[span.hour] += span.duration_s
+        site_s[span.site or ""] += span.duration_s
     while waiting:
         hour = min(waiting, key=lambda hour: (hour_s[hour], chance_of_hour[hour]))
         site = min(waiting[hour], key=lambda site: (site_s[site], chance_of_site[site]))

@@ -111,14 +111,13 @@ def export(
     With `labels` only events that have one there, and recordings with such; else all, with their tentative names.
     """
     shape = _shape(to)
-    is_one = _is_one(to, shape, combined)
-    found = open_found(events, min_score)
     folder = out or join(events, to)
+    place = file_or_folder(to, combined, folder)
+    found = open_found(events, min_score)
     result = Exported(to, folder, found.unfinished)
     with open_table(join(folder, EFFORT), EFFORT_COLUMNS) as add_effort:
         parts = _parts(found, to, min_score, labels, result, add_effort, on_progress)
-        if is_one:
-            place = join(folder, f"events{shape.ending}") if shape.ending else folder
+        if place != folder or not shape.ending:
             result.losses += STREAMED[to].write_parts(parts, place, shape.columns)
             result.files = 1
         else:
@@ -131,6 +130,12 @@ def _shape(to: AnnotationFormat) -> Shape:
     if to not in SHAPES:
         raise ConfigError(f"--to {to}: events are exported to {', '.join(SHAPES)}; for others, mast convert.")
     return SHAPES[to]
+
+
+def file_or_folder(to: AnnotationFormat, combined: bool | None, folder: str) -> str:  # noqa: FBT001
+    """Where in a folder sounds are written: one file over all recordings, or the folder for a file of each."""
+    shape = _shape(to)
+    return join(folder, f"events{shape.ending}") if _is_one(to, shape, combined) and shape.ending else folder
 
 
 def _is_one(to: AnnotationFormat, shape: Shape, combined: bool | None) -> bool:  # noqa: FBT001
@@ -198,8 +203,8 @@ def _effort(recording: Recording, heard: Heard) -> list[str]:
     return [
         recording.recording_id,
         recording.site or "",
-        _clock(recording.start_utc),
-        _clock(recording.start_local),
+        clock_text(recording.start_utc),
+        clock_text(recording.start_local),
         plain(recording.utc_offset_min),
         plain(recording.duration_s),
         plain(round(heard.effort_s, 6)),
@@ -242,9 +247,9 @@ def _track_label(name: str | None, score: float) -> str:
 
 
 def _text(value: Any) -> str:
-    return _clock(value) if isinstance(value, datetime) else "" if value is None else str(value)
+    return clock_text(value) if isinstance(value, datetime) else "" if value is None else str(value)
 
 
-def _clock(moment: datetime | None) -> str:
+def clock_text(moment: datetime | None) -> str:
     """ISO 8601 to the millisecond: with a Z in UTC, without a zone by the recorder's clock."""
     return "" if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

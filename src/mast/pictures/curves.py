@@ -58,6 +58,31 @@ def draw_calibration(lines: Sequence[Line]) -> Figure:
     return figure
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share with its bounds, over a stretch of scores."""
+
+    left: float
+    right: float
+    share: float
+    low: float
+    high: float
+
+
+def draw_precision(bars: Sequence[Bar], asked: float, threshold: float | None) -> Figure:
+    """Share of sounds that are right (y) by score (x), with bounds; the share asked for, and from which score it is."""
+    figure, axes = _frame("Score", "Share of sounds with this score that are right")
+    axes.axhline(asked, color=GREY, linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
+    if threshold is not None:
+        axes.axvspan(threshold, 1.0, color=COLOURS[2], alpha=0.12, linewidth=0, zorder=0)
+        axes.annotate(f"{threshold:.2f}", (threshold, 0), (3, 4), textcoords="offset points", fontsize=8)
+    for bar in bars:
+        middle = (bar.left + bar.right) / 2
+        axes.plot([middle, middle], [bar.low, bar.high], color=COLOURS[0], linewidth=1.4)
+        axes.plot([bar.left, bar.right], [bar.share, bar.share], color=COLOURS[0], linewidth=2.4)
+    return figure
+
+
 def _frame(x_label: str, y_label: str) -> tuple[Figure, Axes]:
     """A square from 0 to 1 on both axes."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")

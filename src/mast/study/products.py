@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
+from mast.annotations.study import label_tables
 from mast.config import Study
 from mast.recordings.store import AudioStore
 from mast.storage import exists, files_below, is_folder, join, open_binary, written_whole
@@ -56,8 +57,8 @@ PRODUCTS: tuple[Product, ...] = (
         "what the experts say",
         lambda study: [study.labels.model_dump(), [source.model_dump() for source in study.annotations]],
         needs=("recordings.parquet",),
-        files=lambda study: [source.path for source in study.annotations],
-        wanted=lambda study: bool(study.annotations),
+        files=lambda study: [*(source.path for source in study.annotations), *label_tables(study)],
+        wanted=lambda study: bool(study.annotations or label_tables(study)),
     ),
     Product(
         "splits.parquet",
@@ -111,6 +112,12 @@ def look(study: Study) -> list[Found]:
 def next_step(found: Iterable[Found]) -> str | None:
     """The verb to run next, or None where everything is made and current."""
     return next((item.product.verb for item in found if item.state != "current"), None)
+
+
+def made_at(study: Study, name: str) -> datetime | None:
+    """When a product was made, if it was."""
+    made = _read_journal(study).get(name)
+    return datetime.fromisoformat(made["made_utc"]) if made else None
 
 
 def remember(study: Study, name: str) -> None:

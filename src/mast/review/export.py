@@ -1,0 +1,136 @@
+"""What people stand for, in the files of other programs: accepted and drawn sounds with their labels and annotators.
+
+A review is people's work and fits into memory; with all that nobody has seen, the sounds of the whole run have to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+
+from mast.annotations import Annotations, write_annotations
+from mast.annotations.tables import facts_of
+from mast.annotations.text import plain
+from mast.config import AnnotationFormat
+from mast.detection.export import SHAPES, clock_text, file_or_folder
+from mast.detection.found import FoundPart, open_found
+from mast.events import Event, Recording, from_table
+from mast.review.reading import read_verdicts, verdicts_at
+from mast.review.sounds import decided_among, sounds_of, with_names
+from mast.review.taking import Taken, event_of, take
+from mast.review.verdicts import Verdict, holding
+from mast.storage import join
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written where; `losses` count what the format cannot hold."""
+
+    format: AnnotationFormat
+    out: str
+    taken: Taken
+    unseen: int
+    losses: Counter[str]
+
+    def summary(self) -> str:
+        """The account for a person to read."""
+        drawn = sum(item.score is None for item in self.taken.accepted)
+        unseen = f", and {self.unseen:,} that nobody has seen" if self.unseen else ""
+        lines = [
+            f"{len(self.taken.accepted):,} sounds accepted, {drawn:,} of them drawn by hand{unseen}",
+            f"Left out: {self.taken.rejected:,} rejected, {len(self.taken.unsure):,} unsure",
+        ]
+        if self.losses:
+            lines.append(f"Not kept in {self.format}:")
+            lines += [f"  {count:,} x {what}" for what, count in self.losses.most_common()]
+        return "\n".join([*lines, f"Written: {self.out}"])
+
+
+def export_reviewed(
+    events: str,
+    to: AnnotationFormat,
+    out: str | None = None,
+    *,
+    combined: bool | None = None,
+    min_score: float | None = None,
+    and_unseen: bool = False,
+    location: str | None = None,
+) -> Written:
+    """Write what a review of a run has come to; `and_unseen` adds the sounds nobody has decided about, as the model's."""
+    place = file_or_folder(to, combined, out or join(events, f"{to}-reviewed"))
+    found = open_found(events, min_score)
+    verdicts = read_verdicts(verdicts_at(events, location))
+    taken = take(sounds_of(found), verdicts)
+    accepted: dict[str, list[Verdict]] = {}
+    for item in taken.accepted:
+        accepted.setdefault(item.recording_id, []).append(item)
+    held, unseen = holding(verdicts), 0
+    boxes: list[Event] = []
+    recordings: list[Recording] = []
+    for part in found.parts(min_score):
+        own: list[Recording] = from_table(part.recordings, Recording)
+        recordings += own
+        boxes += [
+            _told(item, recording, to)
+            for recording in own
+            for item in accepted.get(recording.recording_id, ())
+        ]
+        if and_unseen:
+            known = {recording.recording_id: recording for recording in own}
+            others = list(_unseen(part, held, known, to))
+            unseen += len(others)
+            boxes += others
+    ordered = sorted(boxes, key=lambda event: (event.recording_id, event.start_s, event.low_hz or 0.0))
+    facts = tuple(
+        replace(facts_of(item), location=found.place(item.collection, item.path))
+        for item in recordings
+        if item.status != "quarantined"
+    )
+    annotations = Annotations(tuple(ordered), taken.reviewed, facts)
+    return Written(to, place, taken, unseen, write_annotations(annotations, place, to))
+
+
+def _told(verdict: Verdict, recording: Recording, to: AnnotationFormat) -> Event:
+    """An accepted sound with the columns that the format's tables have."""
+    return replace(event_of(verdict), columns=_columns(recording, verdict.start_s, verdict.model, to))
+
+
+def _unseen(
+    part: FoundPart,
+    held: Mapping[str, Verdict],
+    known: Mapping[str, Recording],
+    to: AnnotationFormat,
+) -> Iterator[Event]:
+    """Sounds of a part that nobody has decided about, as the model left them."""
+    named = with_names(part.events)
+    rows = np.flatnonzero(~decided_among(named, held.values()))
+    for row in named.take(rows).to_pylist():
+        yield Event(
+            recording_id=row["recording_id"],
+            start_s=round(row["start_s"], 6),
+            end_s=round(row["end_s"], 6),
+            low_hz=round(row["low_hz"], 3),
+            high_hz=round(row["high_hz"], 3),
+            score=round(row["score"], 6),
+            origin="model",
+            columns=_columns(known[row["recording_id"]], row["start_s"], row["model"], to),
+        )
+
+
+def _columns(
+    recording: Recording, start_s: float, model: str | None, to: AnnotationFormat
+) -> tuple[tuple[str, str], ...]:
+    """Clock times, site and model, where the format's own export has them."""
+    since = timedelta(seconds=start_s)
+    values = {
+        "site": recording.site or "",
+        "start_utc": clock_text(recording.start_utc and recording.start_utc + since),
+        "start_local": clock_text(recording.start_local and recording.start_local + since),
+        "utc_offset_min": plain(recording.utc_offset_min),
+        "model": model or "",
+    }
+    return tuple((name, values[name]) for name in SHAPES[to].columns.free if values[name])

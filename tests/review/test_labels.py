@@ -1,0 +1,301 @@
+"""From verdicts to labels: only what was looked at completely is known, and what is unsure teaches nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from mast.annotations.study import read_expertise
+from mast.cli import app
+from mast.config import AnnotationSource, Labels, load_study
+from mast.detection.found import open_found
+from mast.errors import ConfigError
+from mast.events import Reviewed
+from mast.example import write_example
+from mast.review.export import export_reviewed
+from mast.review.labels import write_labels
+from mast.review.next import next_in_round
+from mast.review.sounds import sounds_of
+from mast.review.taking import take, without
+from tests.detection.runs import START, event, night, recording, write_run
+from tests.detection.runs import heard as status_of
+from tests.review.made import about, decided_as, sounds, span, store, verdict
+
+
+def test_of_nothing_nothing_is_taken():
+    taken = take(sounds([]), [])
+    assert (taken.accepted, taken.unsure, taken.reviewed, taken.open) == ((), (), (), 0)
+
+
+def test_an_unsure_and_an_open_sound_each_leave_a_hole_in_what_was_reviewed():
+    table = sounds([{"start_s": at_s, "end_s": at_s + 1.0} for at_s in (10.0, 20.0, 30.0, 40.0, 90.0)])
+    decided = decided_as(table, ["accepted", "unsure", "rejected"])
+    taken = take(table, [*decided.values(), span("card/1.WAV", 0.0, 60.0)])
+    assert taken.reviewed == tuple(
+        Reviewed("card/1.WAV", *own) for own in ((0.0, 20.0), (21.0, 40.0), (41.0, 60.0))
+    )
+    assert (len(taken.accepted), len(taken.unsure), taken.rejected, taken.open) == (1, 1, 1, 1)
+    assert taken.outside == frozenset()
+
+
+def test_accepted_sounds_where_nobody_reviewed_are_counted_apart_and_an_undone_span_is_none():
+    table = sounds([{"start_s": 10.0, "end_s": 11.0}])
+    decided = decided_as(table, ["accepted"])
+    taken = take(table, [*decided.values(), span("card/1.WAV", 0.0, 60.0, state="open")])
+    assert (taken.outside, taken.reviewed) == (frozenset(decided), ())
+
+
+STRETCHES = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 6)).map(lambda own: (own[0], sum(own))))
+
+
+@given(STRETCHES, STRETCHES)
+@settings(max_examples=100)
+def test_what_is_left_of_spans_is_every_moment_in_a_span_and_in_no_hole(spans, holes):
+    moments = np.arange(0, 27, 0.5) + 0.25
+    inside = [any(a < at < b for a, b in spans) and not any(a < at < b for a, b in holes) for at in moments]
+    left = without(spans, holes)
+    assert [sum(a < at < b for a, b in left) for at in moments] == [int(own) for own in inside]
+    assert left == sorted(left)
+
+
+# ---------------------------------------------------------------------------------------------- into a study
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A study of the example card in which nobody has labelled site B1; and a run over a recording of that site."""
+    write_example(tmp_path / "demo")
+    for table in (tmp_path / "demo" / "boxes").rglob("*.txt"):
+        if "B1" in str(table):
+            table.unlink()
+    monkeypatch.chdir(tmp_path)
+    mast("init", "demo/card", "--boxes", "demo/boxes", "--site", "{site}/*", "--time-zone", "UTC")
+    mast("scan", "study.yaml")
+    name = next(path.name for path in sorted((tmp_path / "demo" / "card" / "B1").glob("*_213000.WAV")))
+    own = recording(f"B1/{name}", site="B1", duration_s=30.0)
+    part = [(own, status_of(own, 3), [event(own, at_s) for at_s in (2.0, 12.0, 25.0)])]
+    return write_run(tmp_path / "work" / "events", [part], root=str(tmp_path / "demo" / "card")), own
+
+
+def mast(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def reviewed_store(run: str, own, **changed) -> list:
+    rows = sounds_of(open_found(run)).to_pylist()
+    verdicts = [
+        about(rows[0], "accepted", label="frog"),
+        about(rows[1], "rejected"),
+        about(rows[2], "unsure"),
+        verdict("drawn-1", recording_id=own.recording_id, start_s=5.0, end_s=6.0, score=None, who="ben"),
+        span(own.recording_id, 0.0, 30.0),
+    ]
+    store(Path(run) / "review.sqlite", verdicts)
+    return verdicts
+
+
+def test_a_review_becomes_labels_of_its_study_with_one_command(desk):
+    run, own = desk
+    reviewed_store(run, own)
+    told = mast("labels", "study.yaml", run)
+    assert "2 sounds, 1 of them drawn by hand" in told and "1 sounds unsure: nothing is learned" in told
+    table = pq.read_table("work/annotations.parquet").to_pylist()
+    new = [row for row in table if row["recording_id"] == own.recording_id]
+    assert [(row["start_s"], row["kind"], row["label"], row["annotator"]) for row in new] == [
+        (2.0, "animal", "frog", "ana"),
+        (5.0, "animal", None, "ben"),
+        (25.0, "ignored", "unsure", "ana"),
+    ]
+    spans = [
+        row
+        for row in pq.read_table("work/reviewed.parquet").to_pylist()
+        if row["recording_id"] == own.recording_id
+    ]
+    assert [(row["start_s"], row["end_s"]) for row in spans] == [(0.0, 25.0), (25.5, 30.0)]
+    chunks = [
+        row
+        for row in pq.read_table("work/splits.parquet").to_pylist()
+        if row["recording_id"] == own.recording_id
+    ]
+    assert chunks and all(
+        row["split"] == "guard" for row in chunks if row["start_s"] < 25.5 < row["start_s"] + row["filled_s"]
+    )
+    assert {row["split"] for row in chunks if row["start_s"] + row["filled_s"] <= 25} <= {
+        "train",
+        "val",
+        "test",
+    }
+
+
+def test_taking_labels_again_replaces_them_and_a_scan_keeps_them(desk):
+    run, own = desk
+    verdicts = reviewed_store(run, own)
+    study = load_study(Path("study.yaml"))
+    first = write_labels(study, run)
+    other = store(Path("other.sqlite"), [*verdicts, verdict("drawn-1", "rejected", version=2, score=None)])
+    second = write_labels(study, run, other)
+    assert first.location == second.location and len(second.taken.accepted) == 1
+    mast("scan", "study.yaml")
+    labels = pq.read_table("work/annotations.parquet")["source"].to_pylist()
+    assert sum(source == second.location for source in labels) == 2
+
+
+def test_a_review_takes_the_place_of_what_the_study_had_where_it_looked_and_of_nothing_else(desk):
+    run, own = desk
+    reviewed_store(run, own)
+    Path("own.csv").write_text(
+        "recording,start_s,end_s,low_hz,high_hz,label\n"
+        f"{own.recording_id},2.1,2.6,1000,3000,frog\n"  # looked at again
+        f"{own.recording_id},25.1,25.4,1000,3000,frog\n",  # where the reviewer was unsure
+        "utf-8",
+    )
+    sources = (AnnotationSource(path="own.csv", format="csv"),)
+    study = load_study(Path("study.yaml")).model_copy(update={"annotations": sources, "labels": Labels()})
+    before = read_expertise(study, [own.recording_id])
+    assert [item.start_s for item in before.annotations] == [2.1, 25.1]
+    write_labels(study, run)
+    after = read_expertise(study, [own.recording_id])
+    assert [(item.start_s, Path(item.source).name) for item in after.annotations] == [
+        (25.1, "own.csv"), (2.0, "001-f0.csv"), (5.0, "001-f0.csv"), (25.0, "001-f0.csv"),
+    ]  # fmt: skip
+
+
+def test_a_box_across_the_edge_of_two_reviews_and_a_minute_reviewed_twice_are_there_once(desk):
+    run, own = desk
+    study = load_study(Path("study.yaml")).model_copy(update={"annotations": ()})
+    across = verdict("d", recording_id=own.recording_id, start_s=9.5, end_s=10.25, score=None)
+    again = verdict("e", recording_id=own.recording_id, start_s=3.0, end_s=4.0, score=None)
+    quiet = [about(row, "rejected") for row in sounds_of(open_found(run)).to_pylist()]
+    for name, spans in (("f0", [(0.0, 10.0)]), ("f1", [(10.0, 20.0), (2.0, 5.0)])):
+        told = json.loads(Path(run, "run.json").read_text("utf-8"))
+        Path(run, "run.json").write_text(json.dumps(told | {"fingerprint": name}), "utf-8")
+        looked = [span(own.recording_id, *pair) for pair in spans]
+        place = store(Path(f"{name}.sqlite"), [across, again, *quiet, *looked])
+        write_labels(study, run, place)
+    found = read_expertise(study, [own.recording_id]).annotations
+    assert sorted((item.start_s, Path(item.source).name) for item in found) == [
+        (3.0, "002-f1.csv"), (9.5, "002-f1.csv"),
+    ]  # fmt: skip
+
+
+def test_accepted_sounds_in_no_reviewed_span_are_no_labels(desk):
+    run, _ = desk
+    rows = sounds_of(open_found(run)).to_pylist()
+    place = store(Path("few.sqlite"), [about(rows[0], "accepted"), about(rows[1], "unsure")])
+    told = write_labels(load_study(Path("study.yaml")), run, place)
+    assert "2 sounds in no reviewed span: left out until someone reviews around them" in told.summary()
+    assert len(Path(told.location).read_text("utf-8").splitlines()) == 1  # the names of columns
+
+
+def test_a_label_means_what_the_study_says_and_what_it_does_not_know_is_an_animal(desk):
+    run, own = desk
+    reviewed_store(run, own)
+    study = load_study(Path("study.yaml")).model_copy(
+        update={"labels": Labels(animal=("*",), noise=("frog",))}
+    )
+    write_labels(study, run)
+    kinds = {item.label: item.kind for item in read_expertise(study, [own.recording_id]).annotations}
+    assert {"frog": "noise", None: "animal", "unsure": "ignored"}.items() <= kinds.items()
+    strict = study.model_copy(update={"labels": Labels(animal=("hoot",)), "annotations": ()})
+    told = read_expertise(strict, [own.recording_id])
+    assert [item.kind for item in told.annotations] == ["animal", "animal", "ignored"]
+
+
+def test_status_leads_from_review_to_labels_to_training_and_round(desk):
+    run, own = desk
+    mast("splits", "study.yaml")
+    study = load_study(Path("study.yaml"))
+    Path(run, "run.json").touch()
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml"
+    reviewed_store(run, own)
+    assert next_in_round(study, "study.yaml") == f"mast labels study.yaml {run}"
+    mast("labels", "study.yaml", run)
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml"
+    model = Path("work/runs/train/main/model/model.json")
+    model.parent.mkdir(parents=True)
+    model.write_text("{}")
+    later = datetime.now(UTC).timestamp() + 10
+    os.utime(model, (later, later))
+    detect = next_in_round(study, "study.yaml")
+    assert detect.startswith(
+        f"mast detect study.yaml --model {Path(study.work) / 'runs/train/main/model'} --out "
+    )
+    os.utime(Path(run, "run.json"), (later + 10, later + 10))
+    assert next_in_round(study, "study.yaml") == f"mast review {run}"
+    os.utime(model, (0, 0))
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml --name round-2"
+    assert next_in_round(study.model_copy(update={"work": "s3://bucket/work"}), "study.yaml") is None
+    assert "Next: mast prepare study.yaml" in mast("status", "study.yaml")
+
+
+# ---------------------------------------------------------------------------------------------- into other programs
+
+
+@pytest.fixture
+def night_run(tmp_path):
+    run = write_run(tmp_path / "found", night(), root="/cards")
+    rows = sounds_of(open_found(run)).to_pylist()
+    verdicts = [
+        about(rows[0], "accepted", label="owl", start_s=1.25),
+        about(rows[1], "rejected"),
+        verdict(
+            "drawn",
+            recording_id="card/ridge/2.WAV",
+            start_s=7.0,
+            end_s=8.0,
+            score=None,
+            label="frog",
+            who="ben",
+        ),
+        span("card/ridge/2.WAV", 0.0, 30.0),
+    ]
+    store(Path(run) / "review.sqlite", verdicts)
+    return run
+
+
+def test_an_export_of_a_review_has_what_people_stand_for(night_run, tmp_path):
+    out = tmp_path / "out"
+    told = mast("export", night_run, "--reviewed", "--to", "csv", "--out", str(out))
+    assert "2 sounds accepted, 1 of them drawn by hand\nLeft out: 1 rejected, 0 unsure" in told
+    header, *rows = [line.split(",") for line in (out / "events.csv").read_text("utf-8").splitlines()]
+    table = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [
+        (row["recording"], row["start_s"], row["label"], row["annotator"], row["score"]) for row in table
+    ] == [
+        ("card/ridge/1.WAV", "1.25", "owl", "ana", "0.25"),
+        ("card/ridge/2.WAV", "7", "frog", "ben", ""),
+    ]
+    assert table[0]["reviewed_s"] == "none" and table[1]["reviewed_s"] == "0..30"
+    assert table[0]["start_local"] == f"{START:%Y-%m-%dT%H:%M}:01.250" and table[1]["site"] == "ridge"
+
+
+def test_with_what_nobody_has_seen_it_has_the_models_sounds_as_well(night_run, tmp_path):
+    written = export_reviewed(night_run, "csv", str(tmp_path / "out"), and_unseen=True)
+    assert written.unseen == 1 and "and 1 that nobody has seen" in written.summary()
+    rows = (tmp_path / "out" / "events.csv").read_text("utf-8")
+    assert "card/swamp/3.WAV" in rows and rows.count("\n") == 4
+    few = export_reviewed(night_run, "csv", str(tmp_path / "few"), and_unseen=True, min_score=0.6)
+    assert few.unseen == 0
+
+
+@pytest.mark.parametrize("to", ["raven", "audacity", "aoef", "audubon-core", "camtrap-dp"])
+def test_every_format_can_hold_a_review_and_says_what_it_cannot(night_run, tmp_path, to):
+    written = export_reviewed(night_run, to, str(tmp_path / "out"))
+    assert any((tmp_path / "out").rglob("*.*")) and f"Written: {written.out}" in written.summary()
+    assert ("Not kept in" in written.summary()) == bool(written.losses)
+
+
+def test_options_that_need_a_review_say_so(night_run):
+    refused = CliRunner().invoke(app, ["export", night_run, "--to", "csv", "--and-unseen"])
+    assert isinstance(refused.exception, ConfigError)
