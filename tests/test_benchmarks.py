@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.postgres import tools
 
 from mast.recordings.faults import FAULTS
 
@@ -38,6 +39,12 @@ BENCHMARKS |= {
         {"vectors", "recall_at_10", "median_ms", "build_s", "bytes_per_event", "faiss_flat_median_ms"},
     ),
 }
+BENCHMARKS |= {
+    "review_load": (
+        ["--small"],
+        {"verdicts_sent", "verdicts_stored", "p95_verdict_ms", "p95_tile_cold_ms", "p95_tile_cached_ms"},
+    ),
+}
 ALWAYS = {"command", "machine", "versions", "date"}
 UNMEASURED = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
 """Benchmarks weigh and time processes as they are; coverage would be in every figure."""
@@ -46,6 +53,8 @@ UNMEASURED = {name: value for name, value in os.environ.items() if not name.star
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
     options, figures = BENCHMARKS[name]
+    if name == "review_load" and tools() is None:
+        pytest.skip("PostgreSQL is not installed: initdb and pg_ctl are not found")
     command = [sys.executable, "-m", f"benchmarks.{name}", *options, "--out", str(tmp_path / "result.json")]
     subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=True, capture_output=True)
     small = json.loads((tmp_path / "result.json").read_text("utf-8"))
@@ -67,6 +76,9 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
     if name == "search":
         assert small["recall_at_10"] >= 0.9
         assert small["exact_recall_at_10"] >= 0.99
+    if name == "review_load":
+        assert small["verdicts_sent"] == small["verdicts_stored"] > 20
+        assert small["lost"] == small["doubled"] == small["failed"] == 0
     if name == "resume":
         assert small["weights_equal"]
         assert small["metrics_equal"]

@@ -89,12 +89,26 @@ def commands_page() -> str:
     ]
     group = typer.main.get_command(app)
     context = group.make_context("mast", [], resilient_parsing=True)
-    for name in group.list_commands(context):  # type: ignore[attr-defined]
-        command = group.get_command(context, name)  # type: ignore[attr-defined]
+    lines += _verbs(group, context)
+    return "\n".join(lines) + "\n"
+
+
+def _verbs(group: Any, context: Any) -> Iterator[str]:
+    """The help of every verb of a group, and of the verbs below it."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         with command.make_context(name, [], parent=context, resilient_parsing=True) as inner:
             inner.max_content_width = inner.terminal_width = 100
-            lines += ["", f"## mast {name}", "", "```text", command.get_help(inner).rstrip(), "```"]
-    return "\n".join(lines) + "\n"
+            yield from (
+                "",
+                f"## {inner.command_path}",
+                "",
+                "```text",
+                command.get_help(inner).rstrip(),
+                "```",
+            )
+            if hasattr(command, "list_commands"):
+                yield from _verbs(command, inner)
 
 
 def main() -> None:

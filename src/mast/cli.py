@@ -30,6 +30,9 @@ app = typer.Typer(
     help="Find animal sounds in field recordings, each as a box in time and frequency, from few expert labels.",
 )
 
+users_app = typer.Typer(no_args_is_help=True, help="Say who may review, and in which role.")
+app.add_typer(users_app, name="users")
+
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set spectrogram.high_hz=4000"),
@@ -64,6 +67,17 @@ VectorTable = Annotated[
         "--embeddings", metavar="TABLE", help="Where vectors are. [default: embeddings.lance in EVENTS]"
     ),
 ]
+Reviewed = Annotated[
+    str,
+    typer.Argument(metavar="EVENTS|STUDY", help="The folder that mast detect has written, or a study file."),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATABASE",
+        help="A file, or postgresql+psycopg://user@host/name. [default: review.sqlite beside what is reviewed]",
+    ),
+]
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, such as study.yaml.")]
 EventsFolder = Annotated[
     str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")
@@ -73,7 +87,11 @@ Calibrated = Annotated[
 ]
 Verdicts = Annotated[
     str | None,
-    typer.Option("--verdicts", metavar="FILE", help="Where verdicts are. [default: review.sqlite in EVENTS]"),
+    typer.Option(
+        "--verdicts",
+        metavar="FILE",
+        help="Where verdicts are: a file, or postgresql+psycopg://… [default: review.sqlite in EVENTS]",
+    ),
 ]
 STAGES = {
     "finding": "Finding files",
@@ -1004,6 +1022,100 @@ def labels(
 
 
 @app.command()
+def review(
+    source: Reviewed,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; others can only come in with users.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free one.")
+    ] = 8642,
+    database: Database = None,
+    min_score: Annotated[float | None, typer.Option(help="Leave out sounds that score less.")] = None,
+    proxy: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="The reverse proxy that people come through.")
+    ] = None,
+    trust_header: Annotated[
+        str | None,
+        typer.Option(metavar="HEADER", help="In which the proxy says who is there, such as X-Remote-User."),
+    ] = None,
+    *,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    """Check, correct and add sounds in the browser.
+
+    Look and listen, accept, reject, name, draw and move boxes; every verdict is kept at once, and who gave it.
+    """
+    from mast.review.serving import Gate, open_browser, serve
+
+    def on_start(address: str) -> None:
+        typer.echo(f"Review: {address}  (Ctrl-C ends it; every verdict is kept at once)")
+        if browser:
+            open_browser(address)
+
+    serve(source, database, Gate(host, proxy, trust_header), port, min_score, on_start)
+
+
+@users_app.command("add")
+def users_add(
+    source: Reviewed,
+    name: Annotated[str, typer.Argument(help="A name to sign in with.")],
+    role: Annotated[str, typer.Option(help="annotator, reviewer or admin.")] = "annotator",
+    database: Database = None,
+    *,
+    password: Annotated[
+        bool, typer.Option(help="Ask for a password; not where a proxy says who is there.")
+    ] = True,
+) -> None:
+    """Let someone review; from the first one on, everyone signs in.
+
+    An annotator decides, but does not overrule a reviewer. An admin also lets people in from the page.
+    """
+    from mast.review.serving import add_user, opened
+
+    with opened(source, database) as store:
+        user = add_user(store, name, role, _password() if password else None)
+    typer.echo(f"{user.name} may review as {user.role}.")
+
+
+@users_app.command("list")
+def users_list(source: Reviewed, database: Database = None) -> None:
+    """Tell who may review."""
+    from mast.review.serving import opened, users
+
+    with opened(source, database) as store:
+        known = users(store)
+    for user in known:
+        typer.echo(f"{user.name}\t{user.role}")
+    if not known:
+        typer.echo("Nobody has to sign in: the page only answers on this machine.")
+
+
+@users_app.command("remove")
+def users_remove(
+    source: Reviewed, name: Annotated[str, typer.Argument(help="Who.")], database: Database = None
+) -> None:
+    """Let someone review no more; what they decided stays."""
+    from mast.review.serving import opened, remove_user
+
+    with opened(source, database) as store:
+        remove_user(store, name)
+    typer.echo(f"{name} may review no more.")
+
+
+@users_app.command("password")
+def users_password(
+    source: Reviewed, name: Annotated[str, typer.Argument(help="Who.")], database: Database = None
+) -> None:
+    """Give someone a new password."""
+    from mast.review.serving import change_password, opened
+
+    with opened(source, database) as store:
+        change_password(store, name, _password())
+    typer.echo(f"{name} has a new password, and signs in with it.")
+
+
+@app.command()
 def show(
     recording: Annotated[str, typer.Argument(help="A sound file, or s3://bucket/key.")],
     boxes: Annotated[
@@ -1261,6 +1373,14 @@ def _asked(question: str) -> str | None:
         return None
     answer: str = typer.prompt(question + " Leave empty if you do not know", default="", show_default=False)
     return answer.strip() or None
+
+
+def _password() -> str:
+    """A password from a person, twice and unseen; or one line from another program."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n")
+    typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    return typed
 
 
 def _format(option: str, name: str) -> AnnotationFormat:

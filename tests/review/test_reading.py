@@ -8,6 +8,7 @@ import pytest
 
 from mast.errors import StorageError
 from mast.review.reading import NAMES, read_verdicts, verdicts_at
+from mast.review.store import open_store
 from mast.review.verdicts import holding
 from tests.review.made import span, store, verdict
 
@@ -33,6 +34,13 @@ def test_a_clock_without_a_zone_is_utc_and_seconds_are_since_1970(tmp_path):
     assert first.at_utc == datetime(2024, 5, 10, 8, tzinfo=UTC)
     assert second.at_utc == datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
     assert replace(second, at_utc=first.at_utc).subject == "b" and len(NAMES) == 17
+
+
+def test_verdicts_of_the_review_are_read_from_their_file_and_by_the_address_of_their_database(tmp_path):
+    address = f"sqlite:///{tmp_path / 'review.sqlite'}"
+    with open_store(address) as kept:
+        given = [kept.add(verdict("a"), "1"), kept.add(verdict("a", "rejected", version=2), "2")]
+    assert read_verdicts(str(tmp_path / "review.sqlite")) == read_verdicts(address) == given
 
 
 def test_what_is_no_store_is_said(tmp_path):

@@ -24,7 +24,12 @@ def verdicts_at(events: str, location: str | None = None) -> str:
 
 
 def read_verdicts(location: str) -> list[Verdict]:
-    """All verdicts of a store, in the order in which they were given."""
+    """All verdicts of a store, in the order in which they were given: a SQLite file, or the address of a database."""
+    if "://" in location:
+        from mast.review.store import open_store
+
+        with open_store(location) as store:
+            return list(store.verdicts())
     path = Path(location)
     if not path.is_file():
         raise StorageError(f"{location}: nobody has reviewed anything here yet. Begin with mast review.")

@@ -1,0 +1,9 @@
+"""Runs the steps over the connection that `mast.review.store` has opened."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=None)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,255 @@
+"""The page in a real browser: look, listen, draw, decide, and lose nothing when the server dies."""
+
+import shutil
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from mast.review.store import open_store
+from mast.review.verdicts import holding
+from tests.review.browsing import Served
+from tests.review.runs import BAT, ONE, made_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+SCRIPT = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--mute-audio"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    server = Served(made_run(folder), cache=folder / "cache")
+    server.database = f"sqlite:///{folder / 'found' / 'review.sqlite'}"
+    yield server
+    server.kill()
+
+
+def open_page(context, served, path="/"):
+    page = context.new_page()
+    page.faults = []
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and page.faults.append(message.text))
+    page.on("dialog", lambda dialog: page.faults.append(dialog.message) or dialog.dismiss())
+    page.goto(served.address + path)
+    page.wait_for_selector("body.ready")
+    return page
+
+
+@pytest.fixture
+def context(browser):
+    opened = browser.new_context(viewport={"width": 1280, "height": 800})
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(context, served):
+    opened = open_page(context, served)
+    yield opened
+    assert opened.faults == []
+
+
+def kept(page, served, subject_part=""):
+    """What holds, once the page says that all is kept."""
+    expect(page.locator("#outbox")).to_have_text("All kept")
+    with open_store(served.database) as store:
+        return {name: verdict for name, verdict in holding(store.verdicts()).items() if subject_part in name}
+
+
+def pixels(page) -> str:
+    return page.evaluate("document.getElementById('spectrogram').toDataURL()")
+
+
+def view_of(page) -> list[float]:
+    """Where the ticks of the overview's frame are tells what is on the screen; the page has no other word for it."""
+    return page.evaluate("document.getElementById('overview').toDataURL()")
+
+
+def test_look_closer_and_listen(page):
+    page.wait_for_function("document.getElementById('spectrogram').width > 300")
+    page.wait_for_timeout(400)
+    first, whole = pixels(page), view_of(page)
+    page.keyboard.press("+")
+    page.wait_for_timeout(300)
+    closer = view_of(page)
+    assert closer != whole and pixels(page) != first
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(200)
+    assert view_of(page) != closer
+    page.keyboard.press("0")
+    page.wait_for_timeout(200)
+    assert view_of(page) == whole
+    before = pixels(page)
+    page.keyboard.press("c")
+    page.wait_for_timeout(200)
+    assert pixels(page) != before
+    page.keyboard.press("n")
+    with page.expect_response(lambda response: "/api/sound" in response.url) as heard:
+        page.keyboard.press("Space")
+    assert heard.value.status == 200 and "low_hz=1000" in heard.value.url
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_contain_text("next that nobody has decided")
+    page.keyboard.press("Escape")
+
+
+def test_accept_name_and_undo(page, served):
+    page.keyboard.press("n")
+    expect(page.locator("#chosen")).to_contain_text("Nobody has decided")
+    page.keyboard.press("a")
+    [verdict] = kept(page, served).values()
+    assert (verdict.state, verdict.start_s, verdict.score) == ("accepted", 1.0, pytest.approx(0.3))
+    page.keyboard.press("z")
+    expect(page.locator("#chosen")).to_contain_text("Nobody has decided")
+    [undone] = kept(page, served).values()
+    assert (undone.state, undone.version, undone.undoes) == ("open", 2, 1)
+    page.keyboard.press("l")
+    page.locator("#label").fill(SCRIPT)
+    page.keyboard.press("Enter")
+    expect(page.locator("#chosen")).to_contain_text(SCRIPT)
+    [named] = kept(page, served).values()
+    assert (named.label, named.state, named.version) == (SCRIPT, "accepted", 3)
+
+
+def test_draw_move_resize_and_mark_as_reviewed(page, served):
+    canvas = page.locator("#spectrogram").bounding_box()
+    at = lambda x, y: (canvas["x"] + canvas["width"] * x, canvas["y"] + canvas["height"] * y)  # noqa: E731
+    page.keyboard.press("d")
+    page.mouse.move(*at(0.7, 0.3))
+    page.mouse.down()
+    page.mouse.move(*at(0.75, 0.4), steps=3)
+    page.mouse.move(*at(0.8, 0.5), steps=3)
+    page.mouse.up()
+    page.locator("#label").fill("owl")
+    page.keyboard.press("Enter")
+    [drawn] = kept(page, served, "drawn-").values()
+    assert drawn.label == "owl" and drawn.state == "accepted" and drawn.model is None
+    page.mouse.move(*at(0.75, 0.4))
+    page.mouse.down()
+    page.mouse.move(*at(0.7, 0.4), steps=4)
+    page.mouse.up()
+    [moved] = kept(page, served, "drawn-").values()
+    assert moved.start_s < drawn.start_s - 0.5 and moved.low_hz == pytest.approx(drawn.low_hz, abs=60)
+    assert moved.end_s - moved.start_s == pytest.approx(drawn.end_s - drawn.start_s, abs=1e-6)
+    page.keyboard.press("Shift+ArrowRight")
+    [longer] = kept(page, served, "drawn-").values()
+    assert longer.end_s > moved.end_s and longer.start_s == moved.start_s
+    page.keyboard.press("V")
+    [span] = kept(page, served, "span-").values()
+    assert (span.kind, span.start_s, span.end_s, span.state) == ("span", 0.0, 20.0, "accepted")
+
+
+def test_the_gallery_decides_with_one_key_each(page, served):
+    page.keyboard.press("g")
+    expect(page.locator("#cards article").first).to_contain_text("the next sound in this recording")
+    count = page.locator("#cards article").count()
+    page.keyboard.press("r")
+    page.keyboard.press("u")
+    page.keyboard.press("z")
+    before = kept(page, served)
+    assert sorted(verdict.state for verdict in before.values() if verdict.queue == "in order") == [
+        "open",
+        "rejected",
+    ]
+    page.reload()
+    page.wait_for_selector("body.ready")
+    page.keyboard.press("g")
+    expect(page.locator("#cards article")).to_have_count(count - 1)
+
+
+def test_no_verdict_is_lost_when_the_server_is_killed_and_the_tab_closed(context, served, tmp_path):
+    page = open_page(context, served)
+    page.keyboard.press("q")
+    expect(page.locator("#why")).to_have_text("the next sound in this recording")
+    with open_store(served.database) as store:
+        before = len(list(store.verdicts()))
+    served.kill()
+    page.keyboard.press("D")
+    page.keyboard.press("Alt+ArrowLeft")
+    page.keyboard.press("v")
+    expect(page.locator("#outbox")).to_have_text("3 verdicts wait for the server")
+    page.close()
+    served.start()
+    again = open_page(context, served)
+    expect(again.locator("#outbox")).to_have_text("All kept")
+    with open_store(served.database) as store:
+        after = list(store.verdicts())[before:]
+    assert [(verdict.kind, verdict.version) for verdict in after] == [("sound", 1), ("sound", 2), ("span", 1)]
+    again.reload()
+    again.wait_for_selector("body.ready")
+    with open_store(served.database) as store:
+        assert len(list(store.verdicts())) == before + 3
+
+
+def test_who_was_too_late_reads_who_was_first(context, served):
+    first, second = open_page(context, served), open_page(context, served)
+    for page in (first, second):
+        for _ in range(3):
+            page.keyboard.press("n")
+    first.keyboard.press("a")
+    expect(first.locator("#outbox")).to_have_text("All kept")
+    second.keyboard.press("r")
+    expect(second.locator(".toast")).to_contain_text("accepted this in the meantime")
+
+
+def test_file_names_are_text_and_ultrasound_is_slowed_down(page):
+    page.locator("#search").fill("bat")
+    expect(page.locator("#recordings li")).to_have_count(1)
+    page.locator("#recordings button").first.click()
+    expect(page.locator("#title")).to_have_text(BAT)
+    page.locator("#spectrogram").focus()
+    page.keyboard.press("n")
+    with page.expect_response(lambda response: "/api/sound" in response.url) as heard:
+        page.keyboard.press("Space")
+    assert "slow=" in heard.value.url and heard.value.status == 200
+
+
+def test_an_address_that_names_nothing_opens_the_first_recording(context, served):
+    for path in ("/#%", "/#card/none.wav"):
+        page = open_page(context, served, path)
+        expect(page.locator("#title")).to_have_text(ONE)
+        page.close()
+
+
+def test_only_boxes_on_the_screen_are_looked_at_and_none_of_them_is_missed(page):
+    differences = page.evaluate("""async () => {
+      const { Boxes } = await import('/pages/boxes.js');
+      const rows = Array.from({ length: 10000 }, (_, at) => {
+        const start_s = Math.random() * 3600;
+        return { subject: String(at), kind: 'sound', state: 'open', start_s, end_s: start_s + Math.random() ** 4 * 20 };
+      });
+      const boxes = new Boxes(rows.slice(0, 9000));
+      for (const box of rows.slice(9000)) boxes.put(box);
+      let differences = 0;
+      for (let trial = 0; trial < 200; trial++) {
+        const from = Math.random() * 3600;
+        const seen = boxes.between(from, from + 30).map((box) => box.subject).sort();
+        const plain = rows.filter((box) => box.start_s < from + 30 && box.end_s > from).map((box) => box.subject).sort();
+        differences += seen.join() !== plain.join();
+      }
+      return differences;
+    }""")
+    assert differences == 0
+
+
+def test_a_tablet_shows_everything_without_scrolling_sideways(browser, served):
+    context = browser.new_context(viewport={"width": 820, "height": 1180}, has_touch=True)
+    page = open_page(context, served)
+    expect(page.locator("#list")).to_be_hidden()
+    page.locator("#toggle-list").tap()
+    page.locator("#recordings button").first.tap()
+    expect(page.locator("#list")).to_be_hidden()
+    for name in ("spectrogram", "overview", "tools", "panel"):
+        box = page.locator(f"#{name}").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 820 and box["y"] + box["height"] <= 1180, name
+    assert page.evaluate("document.documentElement.scrollWidth") <= 820
+    assert page.faults == []
+    context.close()

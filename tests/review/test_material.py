@@ -1,0 +1,75 @@
+"""What is reviewed: a run's sounds by their names, a study's boxes, and only recordings that can be heard."""
+
+import pytest
+
+from mast.errors import ConfigError, StorageError
+from mast.events import Annotation, Recording, event_id, write_table
+from mast.review.material import open_material
+from tests.detection.runs import recording, write_run
+from tests.review.runs import BAT, ONE, QUIET, STARTS_S
+
+
+def test_a_folder_without_a_run_is_refused_in_words(tmp_path):
+    with pytest.raises(StorageError, match="no run of mast detect is here"):
+        open_material(str(tmp_path))
+
+
+def test_a_run_of_which_nothing_is_done_yet_is_refused_in_words(tmp_path):
+    with pytest.raises(ConfigError, match="no recording has been heard yet"):
+        open_material(write_run(tmp_path, [None]))
+
+
+def test_recordings_that_can_be_heard_are_there_in_their_order(material):
+    assert list(material.rows) == [ONE, QUIET, BAT]
+    assert material.recording("card/swamp/lost.wav") is None
+    known = material.recording(ONE)
+    assert (known.duration_s, known.sample_rate_hz, known.site) == (20.0, 16_000, "ridge")
+    assert known.location.endswith("card/ridge/one.wav")
+
+
+def test_sounds_have_the_names_that_every_table_tells(material):
+    rows = material.sounds_of(ONE).to_pylist()
+    assert [row["start_s"] for row in rows] == list(STARTS_S)
+    assert rows[0]["event_id"] == event_id(ONE, 1.0, 1.5, 1000.0, 3000.0)
+    assert material.sound(rows[2]["event_id"])["start_s"] == 7.0
+    assert material.sound("no such") is None
+    assert len(material.sounds_of(QUIET)) == 0 and len(material.sounds_of(BAT)) == 1
+
+
+def test_sounds_that_score_less_are_left_out(run):
+    assert len(open_material(run, 0.45).sounds) == 3
+
+
+def test_more_sounds_than_fit_are_refused_in_words(run, monkeypatch):
+    monkeypatch.setattr("mast.review.material.MOST_SOUNDS", 3)
+    with pytest.raises(ConfigError, match="5 sounds are more than can be shown at once.*--min-score"):
+        open_material(run)
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "study.yaml").write_text("collections: {card: {root: card}}\n", "utf-8")
+    return str(tmp_path / "study.yaml")
+
+
+def test_a_study_that_was_not_scanned_is_told_to_be(study):
+    with pytest.raises(ConfigError, match=r"Run mast scan .*study.yaml first"):
+        open_material(study)
+
+
+def test_a_study_shows_its_experts_boxes(study, tmp_path):
+    known = recording("ridge/one.wav")
+    write_table([known], Recording, str(tmp_path / "work" / "recordings.parquet"))
+    assert len(open_material(study).sounds) == 0
+    boxes = [
+        Annotation(ONE, 3.0, 4.0, 1000.0, 2000.0, "owl"),
+        Annotation(ONE, 1.0, 2.0, label="whole height"),
+        Annotation("card/elsewhere.wav", 1.0, 2.0),
+    ]
+    write_table(boxes, Annotation, str(tmp_path / "work" / "annotations.parquet"))
+    rows = open_material(study).sounds_of(ONE).to_pylist()
+    assert [(row["label"], row["low_hz"], row["high_hz"]) for row in rows] == [
+        ("whole height", 0.0, 8000.0), ("owl", 1000.0, 2000.0),
+    ]  # fmt: skip
+    assert rows[1]["event_id"] == event_id(ONE, 3.0, 4.0, 1000.0, 2000.0)
+    assert rows[0]["score"] is None and rows[0]["model"] is None and rows[0]["site"] == "ridge"

@@ -1,0 +1,235 @@
+"""What someone with bad intentions meets: each test is one way in that is closed."""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+
+from mast.review import server, users
+from mast.review.guard import HEADERS, MOST_BYTES, Gate
+from mast.review.users import add_user
+from tests.review.runs import ADDRESS, BAT, ONE, client_of, proposal
+
+PASSWORD = "three short words"
+PAGES = sorted(server.PAGES.iterdir())
+
+
+@pytest.mark.parametrize(
+    "path", ["card/../../secret.wav", "/etc/passwd", "card/ridge/../ridge/one.wav", "..", "\0"]
+)
+@pytest.mark.parametrize("what", ["recording", "tile", "sound"])
+def test_a_path_is_no_way_to_other_files(client, what, path):
+    values = {"recording_id": path, "start_s": 0, "end_s": 1, "low_hz": 0, "high_hz": 100}
+    assert client.get(f"/api/{what}", params=values).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["../server.py", "%2e%2e/server.py", "..%2fserver.py", "%2e%2e%2fstore.py", "//etc/passwd"]
+)
+def test_pages_are_the_only_files_that_are_served(client, path):
+    assert client.get(f"/pages/{path}").status_code == 404
+
+
+def test_stored_script_stays_text(client, material):
+    """Labels and file names come back as JSON, and the page puts them in as text alone."""
+    script = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    kept = client.post("/api/verdicts", json=proposal(material, label=script))
+    assert kept.json()["label"] == script
+    answer = client.get("/api/recording", params={"recording_id": ONE})
+    assert (
+        answer.headers["content-type"] == "application/json"
+        and answer.headers["x-content-type-options"] == "nosniff"
+    )
+    assert client.get("/api/recording", params={"recording_id": BAT}).json()["recording_id"] == BAT
+    for page in PAGES:
+        if page.suffix == ".js":
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function", page.read_text()
+            )
+
+
+def test_nothing_runs_but_our_own_files(client):
+    """No inline script or style, no handler in an attribute, nothing from elsewhere; and the policy forbids all of it."""
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'self'" in policy
+    assert "unsafe" not in policy and "http" not in policy and "*" not in policy
+    for page in PAGES:
+        if page.suffix == ".html":
+            text = page.read_text("utf-8")
+            assert not re.search(
+                r"<script(?![^>]*\ssrc=\"/pages/)|<style|\sstyle=|\son\w+=|javascript:|https?:", text
+            )
+
+
+@pytest.mark.parametrize("path", ["/", "/pages/main.js", "/api/about", "/api/none", "/api/recording"])
+def test_every_answer_carries_the_same_protection(client, path):
+    answer = client.get(path)
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "null", "https://evil.example", "http://127.0.0.1:9", "http://localhost:8642"]
+)
+@pytest.mark.parametrize(
+    "path", ["/api/verdicts", "/api/sign-in", "/api/sign-out", "/api/users", "/api/users/remove"]
+)
+def test_a_forged_origin_writes_nothing(client, material, store, origin, path):
+    client.headers.pop("origin")
+    headers = {} if origin is None else {"origin": origin}
+    answer = client.post(path, json=proposal(material), headers=headers)
+    assert answer.status_code == 403 and "does not come from the review page" in answer.json()["told"]
+    assert list(store.verdicts()) == []
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "", "[::1", "a@b"]
+)
+def test_another_name_that_points_here_reads_nothing(client, host):
+    """A page elsewhere may let its own name point to this machine (DNS rebinding)."""
+    assert client.get("/api/about", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:8642", "127.0.0.1:1", "[::1]:8642"])
+def test_this_machine_is_known_by_its_own_names(client, host):
+    assert client.get("/api/about", headers={"host": host}).status_code == 200
+
+
+def test_a_session_that_was_there_before_signing_in_is_worth_nothing(material, store, tmp_path):
+    """Whoever plants a cookie in another's browser does not share their session (fixation)."""
+    add_user(store, "Ann", "admin", PASSWORD)
+    client = client_of(material, store, tmp_path)
+    client.cookies.set("mast_session", "planted")
+    answer = client.post("/api/sign-in", json={"name": "Ann", "password": PASSWORD})
+    cookie = answer.headers["set-cookie"]
+    assert (
+        "planted" not in cookie
+        and "HttpOnly" in cookie
+        and "SameSite=strict" in cookie
+        and "Path=/" in cookie
+    )
+    first = re.match(r"mast_session=([^;]+)", cookie)[1]
+    again = client.post(
+        "/api/sign-in",
+        json={"name": "Ann", "password": PASSWORD},
+        headers={"cookie": f"mast_session={first}"},
+    )
+    client.cookies.clear()
+    for token, status in (
+        ("planted", 401),
+        (first, 401),
+        (re.match(r"mast_session=([^;]+)", again.headers["set-cookie"])[1], 200),
+    ):
+        assert client.get("/api/about", headers={"cookie": f"mast_session={token}"}).status_code == status
+
+
+def test_guessing_passwords_takes_longer_and_longer(material, store, tmp_path, monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr(users.time, "monotonic", lambda: now_s)
+    add_user(store, "Ann", "admin", PASSWORD)
+    client = client_of(material, store, tmp_path)
+    guess = lambda password: client.post("/api/sign-in", json={"name": "Ann", "password": password})  # noqa: E731
+    assert [guess("wrong").status_code for _ in range(7)] == [401] * 5 + [429] * 2
+    blocked = guess(
+        PASSWORD
+    )  # also the right one has to wait, or waiting would tell that the others were wrong
+    assert (
+        blocked.status_code == 429
+        and int(blocked.headers["retry-after"]) >= 1
+        and "Wait" in blocked.json()["told"]
+    )
+    now_s = 120.0
+    assert guess(PASSWORD).status_code == 200
+
+
+def test_a_name_that_is_not_known_takes_as_long_as_a_wrong_password(material, store, tmp_path, monkeypatch):
+    add_user(store, "Ann", "admin", PASSWORD)
+    client = client_of(material, store, tmp_path)
+    asked = []
+    monkeypatch.setattr(users, "matches", lambda password, secret: asked.append(secret) or False)
+    answers = [client.post("/api/sign-in", json={"name": name, "password": "x"}) for name in ("Ann", "Zoe")]
+    assert len(asked) == 2 and answers[0].json() == answers[1].json()
+
+
+def test_the_header_of_a_proxy_counts_only_from_the_proxy(material, store, tmp_path):
+    add_user(store, "Ann", "annotator", None)
+    for proxy, status in (("127.0.0.1", 200), ("10.0.0.9", 401)):
+        gate = Gate(proxy=proxy, trust_header="X-Remote-User")
+        client = client_of(material, store, tmp_path, gate)
+        assert client.get("/api/about", headers={"x-remote-user": "Ann"}).status_code == status
+        assert client.get("/api/about").status_code == 401
+    zoe = client_of(material, store, tmp_path, Gate(proxy="127.0.0.1", trust_header="X-Remote-User"))
+    answer = zoe.get("/api/about", headers={"x-remote-user": "Zoe"})
+    assert answer.status_code == 403 and "mast users add" in answer.json()["told"]
+
+
+def test_behind_a_proxy_with_https_the_cookie_and_the_origin_are_https(material, store, tmp_path):
+    add_user(store, "Ann", "annotator", PASSWORD)
+    client = client_of(material, store, tmp_path, Gate(proxy="127.0.0.1"))
+    given = {"name": "Ann", "password": PASSWORD}
+    headers = {"host": "review.example", "x-forwarded-proto": "https"}
+    plain = client.post("/api/sign-in", json=given, headers={**headers, "origin": "http://review.example"})
+    assert plain.status_code == 403
+    answer = client.post("/api/sign-in", json=given, headers={**headers, "origin": "https://review.example"})
+    assert answer.status_code == 200 and "Secure" in answer.headers["set-cookie"]
+
+
+def test_a_request_that_is_too_large_is_not_read(client):
+    large = b"x" * (MOST_BYTES + 1)
+    assert client.post("/api/verdicts", content=large).status_code == 413
+    streamed = client.post("/api/verdicts", content=iter([large[:40_000]] * 4))
+    assert streamed.status_code == 413 and "bytes" in streamed.json()["told"]
+
+
+@pytest.mark.parametrize("length", ["-1", "many", "99999999999999999999"])
+def test_a_length_that_lies_is_refused(client, length):
+    assert client.post("/api/verdicts", content=b"{}", headers={"content-length": length}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"null", b"[]", b'{"subject": 1}', b"\xff\xfe", b'{"label": "\\ud800"}', b"[" * 5000]
+)
+def test_what_is_malformed_is_refused_in_words(client, body):
+    answer = client.post("/api/verdicts", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422) and answer.json()["told"]
+
+
+def test_no_request_that_fits_the_schema_or_does_not_breaks_the_server(client):
+    """Some hundred requests made up from the server's own schema, right and wrong ones."""
+    schema = schemathesis.openapi.from_dict(client.app.openapi())
+    sent = []
+
+    def send(case):
+        asked = case.as_transport_kwargs(base_url=ADDRESS)
+        response = client.request(
+            **{name: asked[name] for name in ("method", "url", "params", "json") if name in asked}
+        )
+        sent.append(response.status_code)
+        assert response.status_code < 500, (case, response.text)
+
+    operations = [found.ok() for found in schema.get_all_operations()]
+    for operation in sorted(
+        operations, key=lambda item: "users" in item.path
+    ):  # the first user shuts everyone out
+        few = settings(max_examples=12, database=None, suppress_health_check=list(HealthCheck))
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            with suppress(Unsatisfiable):  # where there is nothing to get wrong
+                few(given(operation.as_strategy(generation_mode=mode))(send))()
+    assert len(sent) > 100 and 200 in sent and 422 in sent
+
+
+def test_the_pages_come_with_the_package():
+    names = {page.name for page in PAGES}
+    assert {"index.html", "sign-in.html", "style.css", "main.js", "icon.svg"} <= names
+    used = set(
+        re.findall(
+            r"from '\./([\w-]+\.js)'",
+            "".join(Path(page).read_text() for page in PAGES if page.suffix == ".js"),
+        )
+    )
+    assert used <= names
