@@ -4,7 +4,7 @@
     python -m benchmarks.review_load --small    a small version
 
 `mast review` runs in a process of its own over a PostgreSQL server of its own. Each client is signed in as someone else,
-and decides, then thinks for up to `THINKS_S`: far quicker than a person. Some verdicts
+and decides, then thinks for up to `THINKS_S`: two verdicts a second from each, quicker than people are. Some verdicts
 are sent twice with the same request id, as after a lost answer, and some are on sounds that all clients decide about, so
 that most of these come too late. Tiles are asked for by one client alone, each twice: cold, and again.
 """
@@ -40,7 +40,7 @@ from mast.review.store import VERDICTS, open_store
 from mast.review.users import add_user
 
 RATE_HZ, TILE_S = 48_000, 30.0
-THINKS_S, TWICE, SHARED = 0.5, 0.1, 0.05
+THINKS_S, TWICE, SHARED = 1.0, 0.1, 0.05
 """Longest thought between two verdicts; share of verdicts sent twice, and share on sounds that all decide about."""
 
 PASSWORD = "only for this benchmark"

@@ -77,7 +77,7 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
         assert small["recall_at_10"] >= 0.9
         assert small["exact_recall_at_10"] >= 0.99
     if name == "review_load":
-        assert small["verdicts_sent"] == small["verdicts_stored"] > 20
+        assert small["verdicts_sent"] == small["verdicts_stored"] > 10
         assert small["lost"] == small["doubled"] == small["failed"] == 0
     if name == "resume":
         assert small["weights_equal"]

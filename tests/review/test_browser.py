@@ -130,6 +130,7 @@ def test_draw_move_resize_and_mark_as_reviewed(page, served):
     page.mouse.up()
     page.locator("#label").fill("owl")
     page.keyboard.press("Enter")
+    expect(page.locator("#chosen")).to_contain_text("owl")
     [drawn] = kept(page, served, "drawn-").values()
     assert drawn.label == "owl" and drawn.state == "accepted" and drawn.model is None
     page.mouse.move(*at(0.75, 0.4))
