@@ -22,6 +22,9 @@ from mast.normalisation import Normalisation
 
 SITES = 10
 SECOND_BYTES = 32_000
+LOUD_SHARE = 0.003
+"""Share of places where the detector hears something: a few sounds a recording."""
+
 SHAPE = EncoderShape(width=16, heads=2, depth=1)
 DESCRIPTION = Description(
     kind="detector",
@@ -52,8 +55,9 @@ def save_detector(folder: Path) -> Path:
         spec = frontend(sound, torch.full((4,), 16_000))
         network.head.logit.weight.mul_(100)
         for _ in range(20):  # norms learn the scale of their maps
-            logits = network(spec).logits
-        network.head.logit.get_parameter("bias").sub_(logits.mean() + 2.5)
+            network(spec)
+        logits = network.eval()(spec).logits
+        network.head.logit.get_parameter("bias").sub_(logits.quantile(1 - LOUD_SHARE) - 1)
     save_model(str(folder), DESCRIPTION, network.state_dict())
     return folder
 
