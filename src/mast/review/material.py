@@ -13,10 +13,9 @@ import numpy as np
 from mast.config import Study, load_study
 from mast.detection.found import Found, open_found
 from mast.errors import ConfigError
-from mast.events import event_id
 from mast.review.asking import queues_of
 from mast.review.queues import Queue, in_order
-from mast.review.sounds import THRESHOLD
+from mast.review.sounds import THRESHOLD, with_names
 from mast.storage import exists, is_remote, join, open_binary
 from mast.study.products import fingerprint
 
@@ -178,11 +177,8 @@ def _material(
     at = pc.fill_null(pc.index_in(names, recordings["recording_id"].combine_chunks()), -1).to_numpy()
     order = np.lexsort((sounds["start_s"].to_numpy(), at))
     order = order[np.searchsorted(at[order], 0) :]  # without sounds of recordings that are left out
-    sounds = sounds.take(pa.array(order))
+    sounds = with_names(sounds.take(pa.array(order)))
     edges = np.searchsorted(at[order], np.arange(len(recordings) + 1))
-    values = [sounds[column].to_pylist() for column in ("start_s", "end_s", "low_hz", "high_hz")]
-    called = [event_id(*row) for row in zip(names.take(pa.array(order)).to_pylist(), *values, strict=True)]
-    sounds = sounds.append_column("event_id", pa.array(called, pa.string()))
     stretches = np.stack([edges[:-1], edges[1:]], axis=1)
     queues: dict[str, Queue] = {"in order": in_order} if run is None else queues_of(run)
     return Material(name, named, roots, recordings, sounds, stretches, run, queues)

@@ -16,10 +16,10 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, Ope
 
 from mast.config import load_study
 from mast.errors import ConfigError, MissingExtraError, StorageError
+from mast.review.reading import REVIEW
 from mast.review.verdicts import Verdict
 from mast.storage import is_remote, join
 
-FILE = "review.sqlite"
 BUSY_S = 30.0
 """How long a writer waits for another one."""
 
@@ -140,7 +140,7 @@ def database_of(source: str, database: str | None = None) -> str:
             f"{folder}: verdicts cannot be kept on an object store. Say where, such as --database review.sqlite "
             "or --database postgresql+psycopg://user@host/name."
         )
-    return f"sqlite:///{join(folder, FILE)}"
+    return f"sqlite:///{join(folder, REVIEW)}"
 
 
 @contextmanager
