@@ -6,6 +6,7 @@ Calls of one source never name each other.
 
 from __future__ import annotations
 
+import argparse
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,6 +68,17 @@ class Heard:
 
     call: Call
     cut: Cut
+
+
+def parser_of(about: str | None, out: Path) -> argparse.ArgumentParser:
+    """What an experiment with known calls is told: where they are, and which models hear them."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--model", nargs=2, action="append", required=True, metavar=("NAME", "FOLDER"))
+    parser.add_argument("--birdnet", type=Path, help="BirdNET's weights, as a TFLite file")
+    parser.add_argument("--most", type=int, default=60, help="calls of a label")
+    parser.add_argument("--out", type=Path, default=out)
+    return parser
 
 
 def read_calls(data: Path, most: int | None = None) -> list[Call]:

@@ -10,7 +10,6 @@ chance it would be as much, and no more than there is `room` for. Vectors are th
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from benchmarks.results import write_result
 from numpy.typing import NDArray
 
-from experiments.known_calls import birdnet_vectors, embedded, hear_calls, read_calls, ways_of
+from experiments.known_calls import birdnet_vectors, embedded, hear_calls, parser_of, read_calls, ways_of
 from experiments.retrieval import TURNS, named, unit
 from mast.embeddings.discovery import novelty
 from mast.evaluation.retrieval import Named
@@ -35,15 +34,7 @@ RARE, SPLITS = 4, 20
 
 def main() -> None:
     """Measure, and write the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--model", nargs=2, action="append", required=True, metavar=("NAME", "FOLDER"))
-    parser.add_argument("--birdnet", type=Path, help="BirdNET's weights, as a TFLite file")
-    parser.add_argument("--most", type=int, default=60, help="calls of a label")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/novelty.json"))
-    options = parser.parse_args()
+    options = parser_of(__doc__, Path("experiments/results/novelty.json")).parse_args()
     models = dict(options.model)
     write_result(
         options.out,

@@ -10,7 +10,6 @@ others at the same level, and the mean under the box stands against the mean ove
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from experiments.known_calls import (
     birdnet_vectors,
     embedded,
     hear_calls,
+    parser_of,
     read_calls,
     ways_of,
     whole_chunks,
@@ -43,14 +43,7 @@ LOUDEST = 0.9 * 32767
 
 def main() -> None:
     """Measure, and write the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--model", nargs=2, action="append", required=True, metavar=("NAME", "FOLDER"))
-    parser.add_argument("--birdnet", type=Path, help="BirdNET's weights, as a TFLite file")
-    parser.add_argument("--most", type=int, default=60, help="calls of a label")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/retrieval.json"))
+    parser = parser_of(__doc__, Path("experiments/results/retrieval.json"))
     parser.add_argument("--picture", type=Path, help="draw the figures")
     options = parser.parse_args()
     figures = measured(options.data, dict(options.model), options.birdnet, options.most)

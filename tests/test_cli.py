@@ -182,10 +182,10 @@ def test_init_asks_a_person_for_what_the_recordings_do_not_tell(desk, monkeypatc
     soundfile.write("sm/nothing.wav", np.ones(800) / 9, 8000)
     answers = iter(["Asia/Kathmandu", "{site}_*", ""])
     monkeypatch.setattr("typer.prompt", lambda *args, **kwargs: next(answers))
-    from mast import cli
+    from mast.cli.study import init
 
-    monkeypatch.setattr(cli.sys, "stdin", type("Terminal", (), {"isatty": staticmethod(lambda: True)})())
-    cli.init("sm", out=Path("sm.yaml"))
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": staticmethod(lambda: True)})())
+    init("sm", out=Path("sm.yaml"))
     text = Path("sm.yaml").read_text()
     assert "time_zone: Asia/Kathmandu" in text
     assert "site: '{site}_*'" in text

@@ -624,6 +624,16 @@ def checked(group: type[SettingsGroup], values: Mapping[str, Any], source: str) 
         ) from None
 
 
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names, as `--set` has them."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= (
+            dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        )
+    return flat
+
+
 def dump_study(study: Study) -> str:
     """Write a study as YAML, every setting spelled out."""
     return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

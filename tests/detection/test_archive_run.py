@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mast.cli import app
 from mast.config import Spectrogram
 from mast.detection import archive as archive_module
-from mast.detection import leading, local, part
+from mast.detection import leading, local, part, story
 from mast.detection.archive import Shard, open_archive, preview
 from mast.detection.inputs import look_at, table_of
 from mast.detection.local import Compute, choose_compute, run_local
@@ -88,7 +88,7 @@ def test_another_model_or_other_settings_or_recordings_never_mix_in(detector, tm
         with pytest.raises(ConfigError, match=refused) as error:
             opened(**words)
         assert why in str(error.value) and "--out" in str(error.value)
-    monkeypatch.setattr(archive_module, "FORMAT", 3)
+    monkeypatch.setattr(story, "FORMAT", 3)
     with pytest.raises(ConfigError, match="format was 2, is now 3"):
         opened("card", detector, "out")
     assert contents("out") == before
@@ -285,7 +285,7 @@ def test_a_gpu_is_seen_by_what_the_system_has(monkeypatch):
 @pytest.mark.parametrize(
     ("end", "tally", "missing", "code", "words"),
     [
-        ("finished", Tally(ok=1), 0, 0, "Next: read both as tables"),
+        ("finished", Tally(ok=1), 0, 0, "Next: mast report out tells what was heard, mast review out "),
         ("finished", Tally(quarantined=1), 0, 3, "Copy such files from their cards once more"),
         ("finished", Tally(ok=1), 4, 0, "4 parts are still to do by other shards"),
         ("stopped", Tally(quarantined=1), 4, 143, "Stopped, and kept in out. The same command goes on"),

@@ -37,6 +37,7 @@ def test_a_run_without_sounds_has_no_groups_and_a_page_that_says_so(tmp_path):
     found = discover(run)
     assert (found.events, found.alone, len(found.clusters)) == (0, 0, 0)
     assert "No sounds are enough alike" in discover_page(found, dataset)
+    assert found.enough is None and "--least" not in found.summary()
 
 
 def test_before_anything_is_grouped_nothing_can_be_taken(run):
@@ -91,6 +92,13 @@ def test_more_sounds_than_are_compared_one_by_one_take_the_way_over_cells(discov
     found = discover(run)
     assert found.events == len(numbers_of(run)) + found.alone
     assert all(item.sums.mean(item.sums.novelty) == 1 for item in found.clusters)  # nothing is known
+
+
+def test_who_asks_for_groups_too_large_is_told_a_number_that_makes_some(discovered):
+    run, _, found = discovered
+    too_many = discover(run, least=found.events)
+    assert not too_many.clusters and f"With --least {too_many.enough} there are groups." in too_many.summary()
+    assert discover(run, least=too_many.enough).clusters
 
 
 def test_chosen_groups_go_to_an_expert_and_nothing_else(discovered, tmp_path):

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mast.embeddings import discovery
-from mast.embeddings.discovery import Projection, Sums, group_all, group_cells, novelty, ranked, usual_novelty
+from mast.embeddings.discovery import (
+    Projection,
+    Sums,
+    group_all,
+    group_cells,
+    least_that_groups,
+    novelty,
+    ranked,
+    usual_novelty,
+)
 from mast.errors import ConfigError
 from tests.evaluation.test_retrieval import named
 
@@ -27,6 +36,7 @@ def test_of_nothing_there_is_nothing():
     groups = group_all(Projection.of(nothing)(nothing))
     assert groups.count == 0 and groups.middles.shape == (0, 4) and groups.numbers(0, nothing).tolist() == []
     assert ranked([]) == []
+    assert least_that_groups(nothing, 5) is None
 
 
 @settings(max_examples=20, deadline=None)
@@ -58,6 +68,14 @@ def test_heaps_are_found_whatever_their_size_and_dust_is_none_of_them():
     assert len({(own, group) for own, group in zip(number, found, strict=False) if group >= 0}) == 3
     assert (groups.numbers(10, project(every)[10:20]) == found[10:20]).all()
     assert np.allclose(groups.middles[found[0]], project(every)[found == found[0]].mean(axis=0), atol=1e-4)
+
+
+def test_where_no_sounds_are_enough_alike_a_smaller_number_is_told_that_makes_groups():
+    places, _ = heaps([4, 4])
+    assert group_all(places, least=5).count == 0
+    enough = least_that_groups(places, least=40)
+    assert enough == 4 and group_all(places, enough).count == 2
+    assert least_that_groups(np.zeros((1, 4), np.float32), least=5) is None
 
 
 def test_more_sounds_than_can_be_compared_are_grouped_by_cells(monkeypatch):

@@ -27,7 +27,7 @@ from mast.errors import ConfigError, MastError, StorageError
 from mast.recordings import parts, prepare
 from mast.recordings.parts import Part, Source, Span, batches_of, plan_parts, read_steps, serve
 from mast.recordings.scan import scan
-from mast.recordings.store import AudioStore, Layout, open_dataset
+from mast.recordings.store import AudioStore, Layout, create_dataset, open_dataset, store_schema
 from mast.storage import open_binary
 from tests.recordings.made import noise, wav
 from tests.s3_server import ceph, missing
@@ -391,7 +391,7 @@ def test_a_child_writes_tries_and_reports_what_it_cannot_write(tmp_path: Path) -
         for part in plan_parts(prepare._usable(work.table, work.collections, LAYOUT), LAYOUT)
         for span in part.spans
     ]
-    prepare._create(work.store, {"format": "test"})
+    create_dataset(work.store, store_schema({"format": "test"}))
     job = {"store": work.store, "layout": [16_000, 8000]}
     jobs = [
         {**job, "try": spans[0]},

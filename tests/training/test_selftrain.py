@@ -114,6 +114,8 @@ def test_a_round_labels_learns_and_leaves_its_model_its_numbers_and_a_page(
     assert (tmp_path / "model" / "model.json").read_bytes() == (
         tmp_path / "round_1" / "expert" / "model" / "model.json"
     ).read_bytes()
+    kept = json.loads((tmp_path / "model" / "model.json").read_text("utf-8"))
+    assert kept["source"] == f"mast selftrain, started from {tmp_path / 'round_1' / 'pseudo' / 'model'}"
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "Round 1" in page and "data:image/png" in page
     assert (tmp_path / "round_1" / "pseudo.png").exists()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mast.annotations.files import recording_named_by
-from mast.annotations.rows import Columns, Row, collect, open_rows, rows_from, rows_of, write_rows
+from mast.annotations.rows import Columns, Row, collect, rows_from, rows_of, write_row_parts, write_rows
 from mast.annotations.tables import Annotations, RecordingFacts, Source
 from mast.annotations.text import file_name, number, read_table
 from mast.errors import AnnotationError
@@ -70,10 +70,7 @@ def write(annotations: Annotations, path: str | Path) -> Counter[str]:
 
 def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
     """Write one table of regions that come part by part."""
-    with open_rows(str(path), SPELLINGS, columns) as table:
-        for part in parts:
-            table.add(_rows(part))
-    return +table.losses
+    return write_row_parts(map(_rows, parts), str(path), SPELLINGS, columns)
 
 
 def _rows(annotations: Annotations) -> list[Row]:

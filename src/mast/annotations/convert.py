@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mast.annotations.formats import guess_format, read_annotations, write_annotations
 from mast.annotations.matching import renamed, resolve
+from mast.annotations.text import listed
 from mast.config import AnnotationFormat
 from mast.errors import AnnotationError
 from mast.events import Recording, from_table
@@ -34,15 +35,11 @@ class Conversion:
         lines = [
             f"{self.source} ({self.source_format}): {self.events} events in {self.recordings} recordings, "
             f"{self.reviewed} of them reviewed",
-            *_listed("Not taken over from the source:", self.problems),
-            *_listed(f"Not kept in {self.target_format}:", self.losses),
+            *listed("Not taken over from the source:", self.problems),
+            *listed(f"Not kept in {self.target_format}:", self.losses),
             f"Written: {self.target} ({self.target_format})",
         ]
         return "\n".join(lines)
-
-
-def _listed(title: str, counts: Counter[str]) -> list[str]:
-    return [title, *(f"  {count} x {what}" for what, count in counts.most_common())] if counts else []
 
 
 def convert(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mast.annotations.files import recording_named_by
-from mast.annotations.rows import Columns, collect, open_rows, rows_from, rows_of, write_rows
+from mast.annotations.rows import Columns, collect, rows_from, rows_of, write_row_parts, write_rows
 from mast.annotations.tables import Annotations, Source
 from mast.annotations.text import file_name, read_table
 
@@ -79,10 +79,7 @@ def write(annotations: Annotations, path: str | Path) -> Counter[str]:
 
 def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
     """Write one CSV table of annotations that come part by part."""
-    with open_rows(str(path), SPELLINGS, columns) as table:
-        for part in parts:
-            table.add(rows_of(part))
-    return +table.losses
+    return write_row_parts(map(rows_of, parts), str(path), SPELLINGS, columns)
 
 
 def _first_line(head: str) -> str:

@@ -224,6 +224,16 @@ def write_rows(
     return +table.losses
 
 
+def write_row_parts(
+    parts: Iterable[Sequence[Row]], location: str, spellings: Spellings, columns: Columns
+) -> Counter[str]:
+    """Write rows that come part by part into one table of these columns; what could not be written is counted."""
+    with open_rows(location, spellings, columns) as table:
+        for rows in parts:
+            table.add(rows)
+    return +table.losses
+
+
 @contextmanager
 def open_rows(
     location: str,

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,6 +103,11 @@ def _fitted(
             "Look for a stray delimiter, or put text that holds one into quotes."
         )
     return line, (cells + ("",) * len(header))[: len(header)]
+
+
+def listed(title: str, counts: Counter[str]) -> list[str]:
+    """Lines of an account that tell what was counted, most first; none where nothing was."""
+    return [title, *(f"  {count:,} x {what}" for what, count in counts.most_common())] if counts else []
 
 
 def is_number(text: str) -> bool:

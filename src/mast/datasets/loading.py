@@ -161,12 +161,13 @@ def batches(
         raise ConfigError("There is nothing to load: no chunk of these splits. See mast splits.")
     steps = order.from_step(from_step)
     if not workers:
-        return (_read(store, examples, *step) for step in steps)
+        return (read_batch(store, examples, chosen, epoch) for epoch, chosen in steps)
     len(store.recordings)  # opened here, once, before threads ask for it
-    return _read_ahead(lambda step: _read(store, examples, *step), steps, workers)
+    return _read_ahead(lambda step: read_batch(store, examples, step[1], step[0]), steps, workers)
 
 
-def _read(store: AudioStore, examples: Examples, epoch: int, chosen: NDArray[np.int64]) -> Batch:
+def read_batch(store: AudioStore, examples: Examples, chosen: NDArray[np.int64], epoch: int = 0) -> Batch:
+    """The chosen examples, as they lie in an epoch."""
     places, samples = examples.places(epoch, chosen), store.layout.step_samples
     return Batch(
         epoch,

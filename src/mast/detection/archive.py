@@ -19,26 +19,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mast import __version__
-from mast.config import Detection
 from mast.detection.calibration import chunks_of, write_program
 from mast.detection.folder import EVENTS, RECORDINGS, RUN, STATUS, VECTORS, part_number
 from mast.detection.inputs import Given, count_recordings, table_of
 from mast.detection.part_tables import Orders
 from mast.detection.plan import Plan, plan_parts
-from mast.detection.recording import HOP
+from mast.detection.story import check_same, read_story, settings_of, story_of, write_story
 from mast.detection.tally import length
 from mast.errors import ConfigError, StorageError
-from mast.models.checkpoint import Description
 from mast.models.detector import Detector
 from mast.models.engines import QUANTISED, EngineName, best_engine, choose_engine, prepare_engine
 from mast.models.loading import Loaded, load_detector
 from mast.recordings.scan import OnProgress
 from mast.storage import exists, is_remote, join, open_binary, remote, written_whole
 from mast.study.products import fingerprint
-
-FORMAT = 2
-"""Changes whenever the same recordings and settings would give other parts or other rows."""
 
 _COPY_BYTES = 1 << 20
 _STEADY = 0.95  # of the gaps between parts that were finished: the longest are nights when nobody worked
@@ -159,12 +153,12 @@ def open_archive(
     Whether it embeds may differ from time to time: that changes nothing of what is found.
     """
     loaded = load_detector(model)
-    settings = _settings(loaded, given, min_score)
-    if not (has_begun := _read_run(out) is not None):
+    settings = settings_of(loaded, given, min_score)
+    if not (has_begun := read_story(out) is not None):
         _begin(given, model, out, settings, loaded, asked, on_progress)
-    run, table = _read_run(out) or {}, join(out, RECORDINGS)
+    run, table = read_story(out) or {}, join(out, RECORDINGS)
     settings["engine"] = asked.engine() if asked.precision != "auto" else run["settings"].get("engine")
-    _check_same(out, run["settings"], settings)
+    check_same(out, run["settings"], settings)
     if not exists(table):
         raise StorageError(f"{table} is gone, and the run cannot go on without it. Put it back.")
     plan = _plan(table, given)
@@ -187,11 +181,11 @@ def preview(
     asked: Asked = AUTO,
 ) -> Iterator[Archive]:
     """A run as it would be, or as it stands; nothing is written to its folder."""
-    if _read_run(out) is not None:
+    if read_story(out) is not None:
         yield open_archive(given, model, out, min_score, on_progress, asked)
         return
     loaded = load_detector(model)
-    settings = _settings(loaded, given, min_score)
+    settings = settings_of(loaded, given, min_score)
     with table_of(given, on_progress) as table:
         plan = _plan(table, given)
         settings["engine"] = asked.engine(float(plan.seconds.sum()))
@@ -212,7 +206,7 @@ def _begin(
         plan = _plan(table, given)
         settings["engine"] = asked.engine(float(plan.seconds.sum()))
         orders = _orders(given, model, out, settings, loaded, plan)
-        story = _story(given, settings, orders, loaded, plan)
+        story = story_of(given, settings, orders, loaded, plan)
         if exists(join(out, RUN)):
             return
         if orders.engine in QUANTISED:
@@ -223,38 +217,7 @@ def _begin(
             write_program(out, program)
         with open_binary(table) as source, written_whole(join(out, RECORDINGS)) as target:
             shutil.copyfileobj(source, target, _COPY_BYTES)
-    with written_whole(join(out, RUN)) as file:
-        file.write(
-            json.dumps(story, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-        )
-
-
-def _settings(loaded: Loaded[Detector], given: Given, min_score: float | None) -> dict[str, Any]:
-    """Everything that changes results."""
-    description = loaded.description
-    detection = _detection(given.detection, description, min_score)
-    threshold = description.thresholds.get("score", detection.min_score) if min_score is None else min_score
-    if not 0 <= threshold <= 1:
-        raise ConfigError(f"--min-score {threshold:g}: give a number from 0 to 1.")
-    hop_frames = round(HOP * loaded.frontend.frames)  # whole frames: neighbours see the same ones
-    return {
-        "format": FORMAT,
-        "model": description.identity,
-        "threshold": threshold,
-        "hop_s": hop_frames * description.spectrogram.shift_s,
-        "detection": detection.model_dump(),
-        **given.story(),
-    }
-
-
-def _detection(chosen: Detection, description: Description, min_score: float | None) -> Detection:
-    """How predictions become boxes: as in the study, or else as the model was saved; with all that is asked for."""
-    changed: dict[str, float] = {}
-    if "nms_iou" in description.thresholds and "nms_iou" not in chosen.model_fields_set:
-        changed["nms_iou"] = description.thresholds["nms_iou"]
-    if min_score is not None:
-        changed["min_score"] = min(min_score, chosen.min_score)
-    return chosen.model_copy(update=changed)
+    write_story(out, story)
 
 
 def _orders(
@@ -309,64 +272,6 @@ def _count_copies(table: str) -> int:
     return int(
         sum(column.num_values - column.statistics.null_count for column in columns if column.statistics)
     )
-
-
-def _story(
-    given: Given, settings: dict[str, Any], orders: Orders, loaded: Loaded[Detector], plan: Plan
-) -> dict[str, Any]:
-    """What `run.json` says."""
-    told = ("source", "licence", "parent", "data", "thresholds", "versions")
-    return {
-        "mast_version": __version__,
-        "fingerprint": orders.fingerprint,
-        "settings": settings,
-        "model": {name: getattr(loaded.description, name) for name in told},
-        "collections": {name: item.model_dump() for name, item in given.collections.items()},
-        "recordings": plan.recordings,
-        "parts": len(plan),
-        "part_s": plan.part_s,
-        "hours": round(float(plan.seconds.sum()) / 3600, 3),
-    }
-
-
-def _read_run(out: str) -> dict[str, Any] | None:
-    """What `run.json` says, or None where no run has begun."""
-    location = join(out, RUN)
-    if not exists(location):
-        return None
-    try:
-        with open_binary(location) as file:
-            run: dict[str, Any] = json.loads(file.read())
-        run["settings"]["collections"], run["fingerprint"]
-    except (ValueError, KeyError, TypeError):
-        raise StorageError(
-            f"{location} is no run that MAST has written. Give another folder with --out."
-        ) from None
-    return run
-
-
-def _check_same(out: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to mix what was made differently."""
-    old, new = _flat(before), _flat(now)
-    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    if not changed:
-        return
-    told = "; ".join(f"{name} was {old.get(name)}, is now {new.get(name)}" for name in changed[:3])
-    if before["collections"].keys() != now["collections"].keys():
-        told = f"it is about {', '.join(before['collections'])}, not {', '.join(now['collections'])}"
-    raise ConfigError(
-        f"{out} holds the events of another run, and the two must not mix: {told}. "
-        "Give another folder with --out, or the same model, settings and recordings as before."
-    )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = value if isinstance(value, dict) else None
-        flat |= _flat(inner, f"{prefix}{name}.") if inner is not None else {f"{prefix}{name}": value}
-    return flat
 
 
 def _finished(out: str) -> list[tuple[int, float]]:

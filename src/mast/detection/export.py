@@ -9,19 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mast.annotations.files import place_below
 from mast.annotations.formats import STREAMED
 from mast.annotations.rows import Columns
 from mast.annotations.tables import Annotations, by_recording, facts_of
-from mast.annotations.text import open_table, plain
+from mast.annotations.text import listed, open_table, plain
 from mast.config import AnnotationFormat
-from mast.detection.found import Found, FoundPart, open_found
+from mast.detection.found import Found, open_found
 from mast.detection.tally import length
 from mast.errors import ConfigError
 from mast.events import BOX, Event, Heard, Recording, event_id, from_table
 from mast.storage import join
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 EFFORT = "effort.csv"
 EFFORT_COLUMNS = (
@@ -90,9 +93,7 @@ class Exported:
             lines.append(f"{self.unheard:,} recordings could not be heard: {EFFORT} says why")
         if self.unfinished:
             lines.append(f"{self.unfinished:,} parts of the run are not done yet, and not in here")
-        if self.losses:
-            lines.append(f"Not kept in {self.format}:")
-            lines += [f"  {count:,} x {what}" for what, count in self.losses.most_common()]
+        lines += listed(f"Not kept in {self.format}:", self.losses)
         return "\n".join([*lines, f"Written: {self.out} ({self.files:,} {self.format}, and {EFFORT})"])
 
 
@@ -170,8 +171,7 @@ def _parts(
     for done, part in enumerate(found.parts(min_score), start=1):
         recordings: list[Recording] = from_table(part.recordings, Recording)
         given = (labels or found.names)(part.number)
-        told_model = f"MAST {found.version}, model {found.model}"
-        events = list(_events(part, to, told_model, given, only_named=labels is not None))
+        events = list(events_for(to, found, part.events, given, only_named=labels is not None))
         counts = Counter(event.recording_id for event in events)
         heard = [_counted(item, counts[item.recording_id]) for item in from_table(part.status, Heard)]
         add_effort(map(_effort, recordings, heard))
@@ -214,15 +214,20 @@ def _effort(recording: Recording, heard: Heard) -> list[str]:
     ]
 
 
-def _events(
-    part: FoundPart, to: AnnotationFormat, told_model: str, given: Mapping[str, str], *, only_named: bool
+def events_for(
+    to: AnnotationFormat,
+    found: Found,
+    events: pa.Table,
+    given: Mapping[str, str],
+    *,
+    only_named: bool = False,
 ) -> Iterator[Event]:
-    """Events as a format holds them best, in the order of their recordings; no digits that mean nothing.
+    """A run's events as a format holds them best, in their order; no digits that mean nothing.
 
     `given` are their names, by the identity of an event.
     """
-    columns = SHAPES[to].columns.free
-    for row in part.events.to_pylist():
+    columns, told_model = SHAPES[to].columns.free, f"MAST {found.version}, model {found.model}"
+    for row in events.to_pylist():
         score = round(row["score"], 6)
         name = given.get(event_id(*(row[column] for column in BOX))) if given else None
         if only_named and name is None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import queue
 import shutil
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,9 +21,8 @@ from mast.detection.plan import Part
 from mast.detection.running import Outcome, Progress, carry_out
 from mast.errors import ConfigError
 from mast.models.devices import accelerator
+from mast.recordings.crew import work_off
 from mast.recordings.workers import cores
-
-_LOOK_S = 0.2  # so often progress is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,7 @@ class _Crew:
     """Leaders of processes that hear parts, each in a thread."""
 
     def __init__(self, orders: Orders, compute: Compute, parts: Iterator[Part], count: int) -> None:
-        self._parts, self._taking = parts, threading.Lock()
-        self._ended: queue.SimpleQueue[Part | Exception | None] = queue.SimpleQueue()
+        self._parts = parts
         self._finished_s = 0.0
         text = json.dumps(asdict(orders))
         self._leaders = [Leader(text, compute.kind, number % max(compute.gpus, 1)) for number in range(count)]
@@ -112,41 +109,17 @@ class _Crew:
 
     def finished(self) -> Generator[Part | None]:
         """Every part when it is done, and None now and then in between."""
-        threads = [threading.Thread(target=self._lead, args=(leader,)) for leader in self._leaders]
-        try:
-            for thread in threads:
-                thread.start()
-            working = len(threads)
-            while working:
-                try:
-                    ended = self._ended.get(timeout=_LOOK_S)
-                except queue.Empty:
-                    yield None
-                    continue
-                if isinstance(ended, Exception):
-                    raise ended
-                if ended is None:
-                    working -= 1
-                else:
-                    self._finished_s += ended.seconds
-                    yield ended
-        finally:
-            for leader in self._leaders:
-                leader.end()
-            for thread in threads:
-                if thread.ident:
-                    thread.join()
+        hands = [partial(_hear, leader) for leader in self._leaders]
+        with closing(work_off(self._parts, hands, self._end)) as parts:
+            for part in parts:
+                self._finished_s += part.seconds if part else 0.0
+                yield part
 
-    def _lead(self, leader: Leader) -> None:
-        """What a thread does: one part after the other."""
-        try:
-            while (part := self._take()) is not None:
-                leader.hear(part)
-                self._ended.put(part)
-            self._ended.put(None)
-        except Exception as error:  # told by the thread that waits for parts
-            self._ended.put(error)
+    def _end(self) -> None:
+        for leader in self._leaders:
+            leader.end()
 
-    def _take(self) -> Part | None:
-        with self._taking:
-            return next(self._parts, None)
+
+def _hear(leader: Leader, part: Part) -> Part:
+    leader.hear(part)
+    return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 import time
@@ -53,15 +54,16 @@ class Outcome:
         lines = [self.tally.summary(), f"Sounds: {self.out}/events, every recording: {self.out}/status"]
         if self.missing:
             lines.append(f"{self.missing:,} parts are still to do by other shards.")
-        elif self.tally.quarantined:
+            return "\n".join(lines)
+        if self.tally.quarantined:
             lines.append(
-                "Next: the status tells which these are. Copy such files from their cards once more, and give them "
+                "The status tells which were quarantined. Copy such files from their cards once more, and give them "
                 "with another --out; the others are done."
             )
-        else:
-            lines.append(
-                "Next: read both as tables in R, Python or DuckDB; a sound has its clock time and site."
-            )
+        place = shlex.quote(self.out)
+        lines.append(
+            f"Next: mast report {place} tells what was heard, mast review {place} lets you check it."
+        )
         return "\n".join(lines)
 
 

@@ -29,6 +29,7 @@ from mast.embeddings.discovery import (
     Sums,
     group_all,
     group_cells,
+    least_that_groups,
     novelty,
     ranked,
     usual_novelty,
@@ -73,13 +74,17 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """All groups in their order, and where they are told; `alone` counts sounds that are in none."""
+    """All groups in their order, and where they are told; `alone` counts sounds that are in none.
+
+    Where there is no group, `enough` is a `--least` that would make some.
+    """
 
     found: Found
     clusters: Sequence[Cluster]
     events: int
     alone: int
     examples: Examples | None
+    enough: int | None = None
 
     @property
     def folder(self) -> str:
@@ -94,6 +99,8 @@ class Discovered:
             f"{self.events:,} sounds: {len(self.clusters):,} groups, {new:,} of them may be new; {self.alone:,} sounds "
             "are in none"
         )
+        if self.enough:
+            lines.append(f"With --least {self.enough} there are groups.")
         for item in self.clusters[:5]:
             sums = item.sums
             lines.append(
@@ -144,7 +151,8 @@ def discover(
     place = {number: rank for rank, number in enumerate(order, start=1)}
     alone = _write_numbers(found, dataset, project, groups, judge, place)
     clusters = [Cluster(place[number], sums[number], exemplars[number]) for number in order]
-    discovered = Discovered(found, clusters, dataset.count_rows(), alone, examples)
+    enough = None if clusters else _enough(dataset, project, least)
+    discovered = Discovered(found, clusters, dataset.count_rows(), alone, examples, enough)
     with open_table(join(discovered.folder, TABLE), COLUMNS) as add:
         add(map(_cells, clusters))
     return discovered
@@ -166,6 +174,12 @@ def grouped(dataset: lance.LanceDataset, project: Projection, least: int, seed: 
     if dataset.count_rows() <= MOST_EVENTS:
         return group_all(project(sample_of(dataset, MOST_EVENTS)), least)
     return group_cells(lambda: (project(vectors_in(own)) for own in batches(dataset, ["vector"])), seed)
+
+
+def _enough(dataset: lance.LanceDataset, project: Projection, least: int) -> int | None:
+    """How many sounds should make a group for some to be there, where it is sounds that are grouped."""
+    few = dataset.count_rows() <= MOST_EVENTS
+    return least_that_groups(project(sample_of(dataset, MOST_EVENTS)), least) if few else None
 
 
 def _numbered(

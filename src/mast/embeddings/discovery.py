@@ -102,6 +102,16 @@ def group_all(places: Floats, least: int = LEAST) -> Groups:
     return Groups(len(middles), middles, lambda first, own: labels[first : first + len(own)])
 
 
+def least_that_groups(places: Floats, least: int) -> int | None:
+    """A smaller number of sounds that makes groups, of few that are tried from above; None if none does. (N, D)"""
+    least = min(least, len(places))
+    while least > 2:
+        least = least // 2 if least > 2 * LEAST else least - 1
+        if hdbscan(places, least).max(initial=_NONE) > _NONE:
+            return least
+    return None
+
+
 def group_cells(batches: Callable[[], Iterable[Floats]], seed: int = 0) -> Groups:
     """Groups of more sounds than can be compared one by one: of cells of like sounds, learned batch by batch."""
     from sklearn.cluster import MiniBatchKMeans

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from mast.embeddings.whitening import has_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
 from mast.recordings.children import Child
+from mast.recordings.crew import work_off
 from mast.storage import held_alone, is_remote, join
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ TRIES, PAUSE_S = 4, 1.0
 """So often a part is begun while processes end on the way or a network fails, after pauses that double each time."""
 
 SHOWN_REASONS = 5
-_LOOK_S = 0.2  # so often progress is told
 
 
 @dataclass
@@ -134,8 +134,7 @@ class _Crew:
     """Child processes that embed parts, each led by a thread; parts come as they are ready."""
 
     def __init__(self, orders: Orders, compute: Compute, numbers: Sequence[int]) -> None:
-        self._numbers, self._taking = iter(numbers), threading.Lock()
-        self._ended: queue.SimpleQueue[Written | Exception | None] = queue.SimpleQueue()
+        self._numbers = numbers
         self._finished = 0
         self._over = threading.Event()
         text = json.dumps(asdict(orders))
@@ -154,52 +153,16 @@ class _Crew:
 
     def written(self) -> Generator[Written | None]:
         """Every part when it is ready, and None now and then in between."""
-        threads = [
-            threading.Thread(target=self._lead, args=(number,)) for number in range(len(self._children))
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            working = len(threads)
-            while working:
-                try:
-                    ended = self._ended.get(timeout=_LOOK_S)
-                except queue.Empty:
-                    yield None
-                    continue
-                if isinstance(ended, Exception):
-                    raise ended
-                if ended is None:
-                    working -= 1
-                else:
-                    self._finished += 1
-                    yield ended
-        finally:
-            self._over.set()
-            for child in self._children:
-                child.end()
-            for thread in threads:
-                if thread.ident:
-                    thread.join()
+        hands = [partial(self._embedded, place) for place in range(len(self._children))]
+        with closing(work_off(iter(self._numbers), hands, self._end)) as parts:
+            for written in parts:
+                self._finished += written is not None
+                yield written
 
-    def _lead(self, place: int) -> None:
-        """What a thread does: give its child one part after the other."""
-        try:
-            for number in self._next():
-                written = self._embedded(place, number)
-                self._shares[place] = 0.0
-                self._ended.put(written)
-            self._ended.put(None)
-        except Exception as error:  # told by the thread that waits for parts
-            self._ended.put(error)
-
-    def _next(self) -> Iterator[int]:
-        while True:
-            with self._taking:
-                number = next(self._numbers, None)
-            if number is None:
-                return
-            yield number
+    def _end(self) -> None:
+        self._over.set()
+        for child in self._children:
+            child.end()
 
     def _embedded(self, place: int, number: int) -> Written:
         """A part, begun again while it may go better the next time."""
@@ -220,5 +183,6 @@ class _Crew:
             )
         if "error" in answer:
             raise StorageError(f"{answer['error']} What is done is kept: the same command goes on.")
+        self._shares[place] = 0.0
         fragments, events, left_out = answer["written"]
         return Written(number, fragments, events, Counter(left_out))

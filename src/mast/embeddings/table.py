@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mast.embeddings.boxes import Pool, Vectors
 from mast.errors import StorageError
 from mast.events import Embedded, arrow_schema, rows_to_table
-from mast.recordings.store import DATA_VERSION, STORY, lance_module, open_dataset, storage_options
+from mast.recordings.store import STORY, append_fragments, create_dataset, lance_module, open_dataset
 from mast.storage import is_remote
 
 if TYPE_CHECKING:
@@ -104,21 +104,12 @@ def read_story(dataset: lance.LanceDataset, location: str) -> Story:
 
 def open_or_create(location: str, story: Story) -> lance.LanceDataset:
     """The table, empty if it is new; one of another run or another model is refused."""
-    module = lance_module(_PURPOSE)
+    lance_module(_PURPOSE)
     dataset = open_dataset(location)
-    if dataset is not None:
-        _check_same(location, read_story(dataset, location), story)
-        return dataset
-    try:
-        created: lance.LanceDataset = module.write_dataset(
-            vector_schema(story.width, story).empty_table(),
-            location,
-            data_storage_version=DATA_VERSION,
-            storage_options=storage_options(location),
-        )
-    except OSError as error:
-        raise StorageError(f"{location}: cannot be written: {error}") from error
-    return created
+    if dataset is None:
+        return create_dataset(location, vector_schema(story.width, story))
+    _check_same(location, read_story(dataset, location), story)
+    return dataset
 
 
 def _check_same(location: str, before: Story, now: Story) -> None:
@@ -148,19 +139,7 @@ def parts_in(dataset: lance.LanceDataset) -> set[int]:
 
 def append(dataset: lance.LanceDataset, fragments: Sequence[str]) -> lance.LanceDataset:
     """The table with a part that was written to its folder: all of it, or nothing."""
-    module, before = lance_module(_PURPOSE), dataset.version
-    added = [module.FragmentMetadata.from_json(text) for text in fragments]
-    try:
-        dataset = module.LanceDataset.commit(
-            dataset, module.LanceOperation.Append(added), read_version=before
-        )
-    except OSError as error:
-        raise StorageError(f"{dataset.uri}: cannot be written: {error}") from error
-    if dataset.version != before + 1:
-        raise StorageError(
-            f"{dataset.uri}: something else wrote to it at the same time. Delete it, and run mast embed once."
-        )
-    return dataset
+    return append_fragments(dataset, fragments, "embed")
 
 
 def delete_orphans(dataset: lance.LanceDataset) -> None:

@@ -24,14 +24,13 @@ from mast.recordings import parts as parts_module
 from mast.recordings.decode import heard_samples
 from mast.recordings.parts import Part, Source, Writers, Written, plan_parts
 from mast.recordings.store import (
-    DATA_VERSION,
     AudioStore,
     Layout,
-    lance_module,
+    append_fragments,
+    create_dataset,
     make_story,
     open_dataset,
     read_story,
-    storage_options,
     store_schema,
 )
 from mast.recordings.workers import cores
@@ -122,7 +121,7 @@ class _Log:
         self.dataset = dataset
         self._layout, self._total_samples, self._on_progress = layout, total_samples, on_progress
         self._done_samples = 0
-        self._waiting: list[Any] = []
+        self._waiting: list[str] = []
         self._parts, self._broken = 0, ""
         rows = dataset.count_rows()
         if rows:
@@ -141,7 +140,7 @@ class _Log:
         """Take a part in; what follows a break in the same recording, which other processes wrote, is left out."""
         head = written.part.spans[0]
         if not (head.first_step and head.source.recording_id == self._broken):
-            self._waiting.extend(map(_fragment, written.fragments))
+            self._waiting.extend(written.fragments)
             self._broken = written.broken[-1] if written.broken else ""
         self._done_samples += written.part.samples(self._layout)
         if len(self._waiting) >= max(COMMIT_PARTS, self._parts * COMMIT_SHARE):
@@ -154,22 +153,8 @@ class _Log:
         """Add what is waiting to the table, all or nothing."""
         if not self._waiting:
             return
-        lance, before = lance_module(), self.dataset.version
-        try:
-            self.dataset = lance.LanceDataset.commit(
-                self.dataset, lance.LanceOperation.Append(self._waiting), read_version=before
-            )
-        except OSError as error:
-            raise StorageError(f"{self.dataset.uri}: cannot be written: {error}") from error
-        if self.dataset.version != before + 1:
-            raise StorageError(
-                f"{self.dataset.uri}: something else wrote to it at the same time. Delete it, and run mast prepare once."
-            )
+        self.dataset = append_fragments(self.dataset, self._waiting, "prepare")
         self._waiting = []
-
-
-def _fragment(text: str) -> Any:
-    return lance_module().FragmentMetadata.from_json(text)
 
 
 def _tally(table: str, collections: Mapping[str, Collection], layout: Layout) -> _Tally:
@@ -242,7 +227,7 @@ def _open_or_create(location: str, layout: Layout, fingerprint: str) -> lance.La
     story = make_story(layout, fingerprint)
     dataset = open_dataset(location)
     if dataset is None:
-        return _create(location, story)
+        return create_dataset(location, store_schema(story))
     if (found := read_story(dataset)) != story:
         changed = [name for name in story if found.get(name) != story[name]]
         what = {"format": "by another version of MAST", "layout": "with other settings of chunking"}.get(
@@ -252,19 +237,6 @@ def _open_or_create(location: str, layout: Layout, fingerprint: str) -> lance.La
             f"{location}: this audio was prepared {what}, and the two must not mix. Delete it, or set another work "
             "folder in the study, and run mast prepare again."
         )
-    return dataset
-
-
-def _create(location: str, story: dict[str, Any]) -> lance.LanceDataset:
-    try:
-        dataset: lance.LanceDataset = lance_module().write_dataset(
-            store_schema(story).empty_table(),
-            location,
-            data_storage_version=DATA_VERSION,
-            storage_options=storage_options(location),
-        )
-    except OSError as error:
-        raise StorageError(f"{location}: cannot be written: {error}") from error
     return dataset
 
 

@@ -7,6 +7,7 @@ chunks cost no disk. The sound is a Lance *blob*: only the bytes asked for are r
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -194,6 +195,37 @@ def open_dataset(location: str) -> lance.LanceDataset | None:
         return None
     except OSError as error:
         raise StorageError(f"{location}: cannot be opened: {error}") from error
+    return dataset
+
+
+def create_dataset(location: str, schema: pa.Schema) -> lance.LanceDataset:
+    """A new Lance table, without rows."""
+    try:
+        dataset: lance.LanceDataset = lance_module().write_dataset(
+            schema.empty_table(),
+            location,
+            data_storage_version=DATA_VERSION,
+            storage_options=storage_options(location),
+        )
+    except OSError as error:
+        raise StorageError(f"{location}: cannot be written: {error}") from error
+    return dataset
+
+
+def append_fragments(dataset: lance.LanceDataset, fragments: Sequence[str], verb: str) -> lance.LanceDataset:
+    """The table with what was written to its folder, all or nothing; only one `verb` at a time may add to it."""
+    module, before = lance_module(), dataset.version
+    added = [module.FragmentMetadata.from_json(text) for text in fragments]
+    try:
+        dataset = module.LanceDataset.commit(
+            dataset, module.LanceOperation.Append(added), read_version=before
+        )
+    except OSError as error:
+        raise StorageError(f"{dataset.uri}: cannot be written: {error}") from error
+    if dataset.version != before + 1:
+        raise StorageError(
+            f"{dataset.uri}: something else wrote to it at the same time. Delete it, and run mast {verb} once."
+        )
     return dataset
 
 

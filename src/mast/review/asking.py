@@ -6,14 +6,13 @@ from functools import partial
 
 from mast.detection.found import Found
 from mast.embeddings.table import EMBEDDINGS
-from mast.errors import ConfigError
 from mast.review.alike import false_alarms, novel
 from mast.review.queues import QUEUES, Queue
 from mast.review.sounds import heard_of
 from mast.review.spans import minutes
 from mast.storage import exists, join
 
-TOLD = {
+ASKS_FOR = {
     "in order": "sounds as they follow each other",
     "uncertain": "sounds that score nearest the threshold, of every recording one before a second",
     "novel": "sounds unlike all that was decided, one of each group (needs mast embed)",
@@ -22,7 +21,7 @@ TOLD = {
     "false alarms": "high scores that are like what was rejected",
     "audit": "sounds by lot, for mast precision",
 }
-"""What each queue asks for."""
+"""What each queue asks for, as the page tells it."""
 
 
 def queues_of(found: Found) -> dict[str, Queue]:
@@ -36,10 +35,3 @@ def queues_of(found: Found) -> dict[str, Queue]:
         "doubtful": partial(minutes, heard=heard, liking="doubtful"),
         "false alarms": partial(false_alarms, vectors=place if exists(place) else None),
     }
-
-
-def queue_named(queues: dict[str, Queue], name: str) -> Queue:
-    """A queue by its name, or what names there are."""
-    if name not in queues:
-        raise ConfigError(f"--queue {name}: there is {', '.join(queues)}.")
-    return queues[name]

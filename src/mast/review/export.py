@@ -6,7 +6,7 @@ A review is people's work and fits into memory; with all that nobody has seen, t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -14,10 +14,10 @@ import numpy as np
 
 from mast.annotations import Annotations, write_annotations
 from mast.annotations.tables import facts_of
-from mast.annotations.text import plain
+from mast.annotations.text import listed, plain
 from mast.config import AnnotationFormat
-from mast.detection.export import SHAPES, clock_text, file_or_folder
-from mast.detection.found import FoundPart, open_found
+from mast.detection.export import SHAPES, clock_text, events_for, file_or_folder
+from mast.detection.found import Found, FoundPart, open_found
 from mast.events import Event, Recording, from_table
 from mast.review.reading import read_verdicts, verdicts_at
 from mast.review.sounds import decided_among, sounds_of, with_names
@@ -43,11 +43,10 @@ class Written:
         lines = [
             f"{len(self.taken.accepted):,} sounds accepted, {drawn:,} of them drawn by hand{unseen}",
             f"Left out: {self.taken.rejected:,} rejected, {len(self.taken.unsure):,} unsure",
+            *listed(f"Not kept in {self.format}:", self.losses),
+            f"Written: {self.out}",
         ]
-        if self.losses:
-            lines.append(f"Not kept in {self.format}:")
-            lines += [f"  {count:,} x {what}" for what, count in self.losses.most_common()]
-        return "\n".join([*lines, f"Written: {self.out}"])
+        return "\n".join(lines)
 
 
 def export_reviewed(
@@ -80,8 +79,7 @@ def export_reviewed(
             for item in accepted.get(recording.recording_id, ())
         ]
         if and_unseen:
-            known = {recording.recording_id: recording for recording in own}
-            others = list(_unseen(part, held, known, to))
+            others = _unseen(found, part, held, to)
             unseen += len(others)
             boxes += others
     ordered = sorted(boxes, key=lambda event: (event.recording_id, event.start_s, event.low_hz or 0.0))
@@ -96,41 +94,23 @@ def export_reviewed(
 
 def _told(verdict: Verdict, recording: Recording, to: AnnotationFormat) -> Event:
     """An accepted sound with the columns that the format's tables have."""
-    return replace(event_of(verdict), columns=_columns(recording, verdict.start_s, verdict.model, to))
+    return replace(event_of(verdict), columns=_columns(recording, verdict, to))
 
 
-def _unseen(
-    part: FoundPart,
-    held: Mapping[str, Verdict],
-    known: Mapping[str, Recording],
-    to: AnnotationFormat,
-) -> Iterator[Event]:
+def _unseen(found: Found, part: FoundPart, held: Mapping[str, Verdict], to: AnnotationFormat) -> list[Event]:
     """Sounds of a part that nobody has decided about, as the model left them."""
-    named = with_names(part.events)
-    rows = np.flatnonzero(~decided_among(named, held.values()))
-    for row in named.take(rows).to_pylist():
-        yield Event(
-            recording_id=row["recording_id"],
-            start_s=round(row["start_s"], 6),
-            end_s=round(row["end_s"], 6),
-            low_hz=round(row["low_hz"], 3),
-            high_hz=round(row["high_hz"], 3),
-            score=round(row["score"], 6),
-            origin="model",
-            columns=_columns(known[row["recording_id"]], row["start_s"], row["model"], to),
-        )
+    rows = np.flatnonzero(~decided_among(with_names(part.events), held.values()))
+    return list(events_for(to, found, part.events.take(rows), {}))
 
 
-def _columns(
-    recording: Recording, start_s: float, model: str | None, to: AnnotationFormat
-) -> tuple[tuple[str, str], ...]:
+def _columns(recording: Recording, verdict: Verdict, to: AnnotationFormat) -> tuple[tuple[str, str], ...]:
     """Clock times, site and model, where the format's own export has them."""
-    since = timedelta(seconds=start_s)
+    since = timedelta(seconds=verdict.start_s)
     values = {
         "site": recording.site or "",
         "start_utc": clock_text(recording.start_utc and recording.start_utc + since),
         "start_local": clock_text(recording.start_local and recording.start_local + since),
         "utc_offset_min": plain(recording.utc_offset_min),
-        "model": model or "",
+        "model": verdict.model or "",
     }
     return tuple((name, values[name]) for name in SHAPES[to].columns.free if values[name])

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from mast import __version__
 from mast.errors import MastError
 from mast.review.accounts import Person, add_accounts, find_person, is_open
+from mast.review.asking import ASKS_FOR
 from mast.review.deciding import Proposal, RefusedError, check_rank, decide
 from mast.review.drawing import Drawer
 from mast.review.guard import Gate, Guard
@@ -94,7 +95,7 @@ def _add_looking(app: FastAPI, review: Review) -> None:
             "version": __version__,
             "who": person.name,
             "role": person.role,
-            "queues": list(material.queues),
+            "queues": {name: ASKS_FOR[name] for name in material.queues},
             "labels": ledger.labels(),
             "recordings": len(material.recordings),
             "sounds": len(material.sounds),

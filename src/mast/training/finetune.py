@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank, noise_places
-from mast.datasets.loading import Batch, FixedChunks, Places, joined
+from mast.datasets.loading import Batch, FixedChunks, Places, joined, read_batch
 from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
@@ -75,13 +75,14 @@ class Lesson:
     """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default.
 
     Over examples from `made_up_from` on, calls that nobody made are laid, and theirs are the boxes. Sound in `unsure`
-    boxes, a list for each example, gives way to the background.
+    boxes, a list for each example, gives way to the background. The model says which `verb` it comes of.
     """
 
     examples: FixedChunks | None = None
     backgrounds: Places | None = None
     unsure: list[Tensor] | None = None
     made_up_from: int | None = None
+    verb: str = "train"
 
 
 EXPERTS = Lesson()
@@ -147,7 +148,7 @@ class FinetuneRecipe:
         """`ranks`: this process's rank, and how many there are."""
         self.study, self.store, self.settings = study, store, study.train
         self.ranks = ranks[1]
-        self.description, detector = starting_detector(study, store)
+        self.description, detector = starting_detector(study, store, lesson.verb)
         frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
@@ -274,12 +275,10 @@ class FinetuneRecipe:
 
     def _untouched(self, chosen: NDArray[np.int64], device: torch.device, shares: Tensor) -> tuple[Any, ...]:
         """What the module takes of some validation chunks."""
-        places, samples = self.held.places(0, chosen), self.store.layout.step_samples
-        sound = torch.from_numpy(self.store.read(places, samples)).to(device)
-        filled = torch.from_numpy(self.store.filled(places, samples))
-        levels = self.module.frontend.levels(sound, filled.to(device))
+        batch = read_batch(self.store, self.held, chosen)
+        levels = self.module.frontend.levels(batch.sound.to(device), batch.filled.to(device))
         rngs = [generator(0, VALIDATION_STEP, int(item)) for item in chosen]
-        return self._targets(levels, filled, self.held.boxes(chosen), torch.ones(len(chosen)), rngs, shares)
+        return self._targets(levels, batch.filled, batch.boxes, batch.weights, rngs, shares)
 
     def _truths(self) -> tuple[Tensor, ...]:
         return self.held.boxes(np.arange(len(self.held)))
@@ -336,6 +335,13 @@ def varied(
     return new_spec, new_boxes
 
 
+def open_run(study: Study, run: Run) -> AudioStore:
+    """The prepared sound, if what the run's folder holds was learned from it under the same settings."""
+    store = AudioStore(existing(study, STORE))
+    run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
+    return store
+
+
 def train_study(
     study: Study,
     run: Run,
@@ -344,8 +350,7 @@ def train_study(
     lesson: Lesson = EXPERTS,
 ) -> End:
     """Train a detector, or go on with it."""
-    store = AudioStore(existing(study, STORE))
-    run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
+    store = open_run(study, run)
     if run.is_finished:
         return "finished"
     is_pretrained = study.train.start is not None

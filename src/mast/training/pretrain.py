@@ -8,13 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import JsonValue
 from torch import Tensor, nn
 
 from mast.config import Pretrain, Study
 from mast.datasets.examples import detection_examples, pretraining_examples
-from mast.datasets.loading import Batch
+from mast.datasets.loading import Batch, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
@@ -105,10 +104,10 @@ class PretrainRecipe:
         chosen = spread(len(self.held), VALIDATION_CHUNKS)
         total = 0.0
         for first in range(0, len(chosen), VALIDATION_BATCH):
-            sound, filled = self._read(chosen[first : first + VALIDATION_BATCH])
-            mask = self._mask(VALIDATION_SEED, first, len(sound))
-            loss = model(*(item.to(device) for item in (sound, filled, *mask)))["loss"]
-            total += float(loss) * len(sound)
+            batch = read_batch(self.store, self.shown, chosen[first : first + VALIDATION_BATCH])
+            mask = self._mask(VALIDATION_SEED, first, len(batch.sound))
+            loss = model(*(item.to(device) for item in (batch.sound, batch.filled, *mask)))["loss"]
+            total += float(loss) * len(batch.sound)
         return total / len(chosen)
 
     def end_epoch(self, model: nn.Module, epoch: int, run: Run) -> None:
@@ -117,9 +116,9 @@ class PretrainRecipe:
             return
         network = cast(Pretraining, model)
         device = next(network.parameters()).device
-        sound, filled = self._read(np.arange(min(PICTURED_CHUNKS, len(self.shown))))
-        mask = Mask(*(item.to(device) for item in self._mask(VALIDATION_SEED, 0, len(sound))))
-        spec = network.frontend(sound.to(device), filled.to(device))
+        batch = read_batch(self.store, self.shown, np.arange(min(PICTURED_CHUNKS, len(self.shown))))
+        mask = Mask(*(item.to(device) for item in self._mask(VALIDATION_SEED, 0, len(batch.sound))))
+        spec = network.frontend(batch.sound.to(device), batch.filled.to(device))
         guess = network.model(spec, mask).float()
         if self.settings.normalised_patches:
             guess = restored(guess, spec)
@@ -149,13 +148,6 @@ class PretrainRecipe:
             noise(seed, 2 * step + 1, examples, bands),
             self.settings.hidden_moments,
             self.settings.hidden_bands,
-        )
-
-    def _read(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Sound of chunks to validate on or to show, and how much of it is filled."""
-        places, samples = self.shown.places(0, chosen), self.store.layout.step_samples
-        return torch.from_numpy(self.store.read(places, samples)), torch.from_numpy(
-            self.store.filled(places, samples)
         )
 
 

@@ -12,17 +12,15 @@ import numpy as np
 import torch
 
 from mast.config import DetectorStage, Study, Train
-from mast.datasets.loading import Batch, FixedChunks, Places
+from mast.datasets.loading import FixedChunks, read_batch
 from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.quiet import quiet_chunks
-from mast.datasets.split_table import existing
 from mast.models.frontend import FrontEnd
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
-from mast.study.products import STORE
-from mast.training.finetune import Lesson, train_study
+from mast.training.finetune import Lesson, open_run, train_study
 from mast.training.loop import End, OnProgress
 from mast.training.run import Run
 
@@ -33,29 +31,27 @@ def rehearse_study(
     study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
 ) -> End:
     """Train a detector on made-up calls, or go on with it."""
-    store = AudioStore(existing(study, STORE))
-    quiet = quiet_chunks(study, store)
     shared = {name: getattr(study.rehearse, name) for name in DetectorStage.model_fields}
     own = study.model_copy(update={"train": Train(**shared, start=study.rehearse.start)})
-    _draw(own, store, quiet, run.folder / PICTURE)
-    return train_study(own, run, device, on_progress, Lesson(FixedChunks(quiet), quiet, made_up_from=0))
+    store = open_run(own, run)
+    if run.is_finished:
+        return "finished"
+    quiet = quiet_chunks(study, store)
+    chunks = FixedChunks(quiet)
+    _draw(own, store, chunks, run.folder / PICTURE)
+    lesson = Lesson(chunks, quiet, made_up_from=0, verb="rehearse")
+    return train_study(own, run, device, on_progress, lesson)
 
 
-def _draw(study: Study, store: AudioStore, quiet: Places, picture: Path) -> None:
+def _draw(study: Study, store: AudioStore, quiet: FixedChunks, picture: Path) -> None:
     """A picture of some chunks with made-up calls and their boxes, before anything is learned."""
     if picture.exists():
         return
-    places, samples = quiet[spread(len(quiet), PICTURED_CHUNKS)], store.layout.step_samples
-    sound, filled = (
-        torch.from_numpy(item) for item in (store.read(places, samples), store.filled(places, samples))
-    )
-    count = len(places)
+    batch = read_batch(store, quiet, spread(len(quiet), PICTURED_CHUNKS))
+    count = len(batch.examples)
     frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
     calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
-    none = (torch.zeros(0, 4),) * count
-    batch = Batch(0, torch.arange(count), sound, filled, none, torch.ones(count))
     random = [np.random.default_rng((study.train.seed, item)) for item in range(count)]
     mixed = calls.over(batch, random, torch.ones(count, dtype=torch.bool))
-    picture.parent.mkdir(parents=True, exist_ok=True)
     scores = [torch.ones(0)] * count
-    draw_predictions(frontend(mixed.sound, filled), mixed.boxes, none, scores, study, picture)
+    draw_predictions(frontend(mixed.sound, mixed.filled), mixed.boxes, batch.boxes, scores, study, picture)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from mast.config import dotted
 from mast.errors import ConfigError, TrainingError
 from mast.models.checkpoint import DESCRIPTION
 from mast.storage import is_remote, written_whole
@@ -52,8 +53,8 @@ class Run:
             with written_whole(str(path)) as file:
                 file.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
             return
-        then = _flat(yaml.safe_load(path.read_text(encoding="utf-8")))
-        now = _flat(yaml.safe_load(yaml.safe_dump(dict(settings))))
+        then = dotted(yaml.safe_load(path.read_text(encoding="utf-8")))
+        now = dotted(yaml.safe_load(yaml.safe_dump(dict(settings))))
         changed = [
             f"{name} was {then.get(name)}, is now {now.get(name)}"
             for name in {**then, **now}
@@ -95,11 +96,3 @@ def run_folder(work: str, stage: str, name: str, out: Path | None = None) -> Run
             f"A run is kept on a disk, and this study's work is on {work}. Give a folder with --out."
         )
     return Run((out or Path(work) / "runs") / stage / name)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat

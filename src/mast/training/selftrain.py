@@ -20,7 +20,7 @@ import torch
 
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
 from mast.datasets.examples import TRAIN, detection_examples
-from mast.datasets.loading import FixedChunks, joined
+from mast.datasets.loading import FixedChunks, joined, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
@@ -147,7 +147,7 @@ class _Lesson:
         quiet = quiet_places(found, self.pool) if settings.quiet_backgrounds else None
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
         for name in self.stages:
-            end = self._learn(name, start, Lesson(pseudo, quiet, unsure))
+            end = self._learn(name, start, Lesson(pseudo, quiet, unsure, verb="selftrain"))
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
@@ -209,14 +209,11 @@ class _Lesson:
         picture = self.folder / PICTURE
         if picture.exists():
             return
-        shown = spread(len(pseudo), PICTURED_CHUNKS)
-        places, samples = pseudo.places(0, shown), self.store.layout.step_samples
+        batch = read_batch(self.store, pseudo, spread(len(pseudo), PICTURED_CHUNKS))
         frontend = FrontEnd(self.study.chunking, self.study.spectrogram, read_normalisation(self.study))
-        sound, filled = self.store.read(places, samples), self.store.filled(places, samples)
-        spec = frontend(torch.from_numpy(sound), torch.from_numpy(filled))
-        boxes, none = pseudo.boxes(shown), [torch.zeros(0, 4)] * len(shown)
-        weights = [weight.expand(len(own)) for weight, own in zip(pseudo.weights(shown), boxes, strict=True)]
-        draw_predictions(spec, none, boxes, weights, self.study, picture)
+        none = [torch.zeros(0, 4)] * len(batch.boxes)
+        weights = [weight.expand(len(own)) for weight, own in zip(batch.weights, batch.boxes, strict=True)]
+        draw_predictions(frontend(batch.sound, batch.filled), none, batch.boxes, weights, self.study, picture)
 
     def _ranking(self, model: str) -> Ranking:
         """What a model finds on validation, matched."""

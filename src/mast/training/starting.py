@@ -31,8 +31,8 @@ UNBOUND = "as its training sound allows"
 """Licence of a model that started from random weights."""
 
 
-def starting_detector(study: Study, store: AudioStore) -> tuple[Description, Detector]:
-    """The detector of a study before its first step: random, around a pretrained encoder, or a detector as it was."""
+def starting_detector(study: Study, store: AudioStore, verb: str) -> tuple[Description, Detector]:
+    """The detector of a study before the first step of a `verb`: random, around a pretrained encoder, or as it was."""
     settings, frames = study.train, frames_of(study.chunking.chunk_s, study.spectrogram)
     torch.manual_seed(settings.seed)
     shape = replace(SIZES[study.model.size], bins=study.spectrogram.bins)
@@ -56,7 +56,7 @@ def starting_detector(study: Study, store: AudioStore) -> tuple[Description, Det
         chunking=study.chunking,
         normalisation=read_normalisation(study),
         licence=licence,
-        source=f"mast train, started from {settings.start or 'random weights'}",
+        source=f"mast {verb}, started from {settings.start or 'random weights'}",
         parent=parent,
         data=store.fingerprint,
     ), detector

@@ -280,8 +280,13 @@ function prepare() {
   byId('who').textContent = about.who;
   byId('who').disabled = !about.signs_in;
   byId('who').onclick = () => send('/api/sign-out', {}).then(() => location.assign('/')).catch(failed);
-  byId('queue').replaceChildren(...about.queues.map((name) => make('option', { text: name, value: name })));
-  byId('queue').onchange = () => (mode === 'gallery' ? gallery.load(byId('queue').value) : nextAsk()).catch(failed);
+  const queues = Object.entries(about.queues);
+  byId('queue').replaceChildren(...queues.map(([name, told]) => make('option', { text: name, value: name, title: told })));
+  byId('queue').title = queues[0][1];
+  byId('queue').onchange = () => {
+    byId('queue').title = about.queues[byId('queue').value];
+    (mode === 'gallery' ? gallery.load(byId('queue').value) : nextAsk()).catch(failed);
+  };
   byId('mode-recording').onclick = () => setMode('recording');
   byId('mode-gallery').onclick = () => setMode('gallery');
   byId('help-button').onclick = showHelp;
