@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from mast.detection.found import open_found
+from mast.embeddings.boxes import BoxEncoder
 from mast.embeddings.part import Orders, embed_part, measure_whitening, open_encoder
 from mast.embeddings.table import EMBEDDINGS, Story, append, open_or_create, vector_batch, vector_schema
 from mast.models.checkpoint import save_model
@@ -46,7 +47,7 @@ def embedded_here(run: str, model: str, table: str | None = None, pool="last", n
     identity, width = loaded.description.identity, loaded.network.shape.width
     dataset = open_or_create(place, Story(found.fingerprint, identity, pool, width, model))
     orders = Orders(run, place, model, identity, pool)
-    measure_whitening(found, orders, "cpu")
+    measure_whitening(found, BoxEncoder(loaded, pool, "cpu"), place)
     encoder = open_encoder(orders, "cpu")
     for number in found.numbers if numbers is None else numbers:
         dataset = append(dataset, embed_part(found, number, encoder, place).fragments)

@@ -97,6 +97,23 @@ def test_vectors_that_mast_detect_has_kept_are_taken_and_what_it_has_not_is_hear
     assert sum(cosine > 0.999 for cosine in cosines) >= len(names) / 2
 
 
+def test_where_mast_detect_has_kept_all_vectors_no_process_is_needed(detector, tmp_path, monkeypatch):
+    def start(*words):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(plan, "MIN_PART_S", 5.0)
+    root = card(tmp_path / "card", 5, seconds=2.5)
+    run = heard(opened(root, detector, tmp_path / "found", asked=Asked(embeds=True))).out
+    monkeypatch.setattr(Child, "ask", start)
+    told = []
+    result = embed_events(run, detector, compute=ONE, on_progress=lambda *news: told.append(news))
+    assert result.events == result.added == len(events_of(run, "events")) > 10
+    assert told[-2:] == [("embedding", 3, 3), ("indexing", 0, None)]
+    next(Path(run, "vectors").glob("*.parquet")).unlink()
+    with pytest.raises(AssertionError, match="a process was started"):
+        embed_events(run, detector, out=f"{run}/again.lance", compute=ONE)
+
+
 def test_vectors_of_another_model_are_not_taken(detector, tmp_path, encoder):
     root = card(tmp_path / "card", 1, seconds=2.5)
     run = heard(opened(root, detector, tmp_path / "found", asked=Asked(embeds=True))).out

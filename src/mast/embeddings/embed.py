@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from mast.detection.found import open_found
 from mast.detection.local import Compute, choose_compute
-from mast.embeddings.boxes import Pool
-from mast.embeddings.part import Orders, Written, measure_whitening
+from mast.embeddings.boxes import BoxEncoder, Pool
+from mast.embeddings.part import Orders, Written, are_kept, embed_part, measure_whitening
 from mast.embeddings.table import (
     EMBEDDINGS,
     INDEX_FROM,
@@ -26,7 +26,7 @@ from mast.embeddings.table import (
     open_or_create,
     parts_in,
 )
-from mast.embeddings.whitening import has_whitening
+from mast.embeddings.whitening import has_whitening, read_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
 from mast.recordings.children import Child
@@ -105,14 +105,19 @@ def embed_events(
         chosen = compute or choose_compute()
         if not done and not has_whitening(table):
             on_progress("sampling", 0, None)
-            measure_whitening(found, orders, chosen.kind)
+            measure_whitening(found, BoxEncoder(loaded, pool, chosen.kind), table)
+        encoder = BoxEncoder(loaded, pool, chosen.kind, read_whitening(table))
         missing = [number for number in found.numbers if number not in done]
-        crew = _Crew(orders, chosen, missing)
+        kept = [number for number in missing if are_kept(found, number, encoder)]
+        for gathered, number in enumerate(kept, 1):  # nothing is left to hear
+            dataset = _added(dataset, embed_part(found, number, encoder, table), result)
+            on_progress("embedding", gathered, len(missing))
+        crew = _Crew(orders, chosen, sorted({*missing} - {*kept}))
         with closing(crew.written()) as parts:
             for written in parts:
                 if written is not None:
                     dataset = _added(dataset, written, result)
-                on_progress("embedding", crew.done, len(missing))
+                on_progress("embedding", len(kept) + crew.done, len(missing))
         on_progress("indexing", 0, None)
         result.has_index = finish(dataset)
         result.events = dataset.count_rows()

@@ -27,8 +27,7 @@ from mast.embeddings.table import open_vectors, vector_batch
 from mast.embeddings.whitening import SAMPLE, measure, read_whitening, write_whitening
 from mast.errors import MastError, ModelError
 from mast.events import BOX, event_id
-from mast.models.encoder import Encoder
-from mast.models.loading import Loaded, load_encoder
+from mast.models.loading import load_encoder
 from mast.recordings.children import NEWS, Answer, Serve, serve_parent
 from mast.recordings.decode import open_audio
 from mast.recordings.scan import PROVENANCE
@@ -75,19 +74,14 @@ class Written:
 
 def open_encoder(orders: Orders, device: str) -> BoxEncoder:
     """The run's model on a device, with the whitening of its table; refused if it is no longer the same."""
-    return BoxEncoder(_checked(orders), orders.pool, device, read_whitening(orders.table))
-
-
-def _checked(orders: Orders) -> Loaded[Encoder]:
     loaded = load_encoder(orders.model)
     if loaded.description.identity != orders.identity:
         raise ModelError(f"{orders.model} is no longer the model {orders.identity}. Put it back.")
-    return loaded
+    return BoxEncoder(loaded, orders.pool, device, read_whitening(orders.table))
 
 
-def measure_whitening(found: Found, orders: Orders, device: str = "auto") -> None:
+def measure_whitening(found: Found, encoder: BoxEncoder, table: str) -> None:
     """Give a table its whitening: that of some sounds from all over the run, the same whenever it is measured."""
-    encoder = BoxEncoder(_checked(orders), orders.pool, device)
     vectors = [np.zeros((0, encoder.width), np.float16)]
     numbers = np.array(found.numbers, np.int64)
     parts = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), SAMPLED_PARTS)).astype(int)]
@@ -97,7 +91,7 @@ def measure_whitening(found: Found, orders: Orders, device: str = "auto") -> Non
         own = np.sort(lots[: math.ceil(SAMPLE / len(parts))])
         with suppress(PassingError):  # what cannot be read for now is left to the other parts
             vectors += [heard for heard, _ in _vectors(found, events, own, encoder, Written(number))]
-    write_whitening(orders.table, measure(np.concatenate(vectors)))
+    write_whitening(table, measure(np.concatenate(vectors)))
 
 
 def embed_part(
@@ -147,28 +141,35 @@ def _vectors(
     found: Found, events: pa.Table, chosen: NDArray[np.int64], encoder: BoxEncoder, written: Written
 ) -> Iterator[tuple[Vectors, list[int]]]:
     """Vectors of some of a part's sounds and their rows: as `mast detect` has kept them, or else heard again. (n,)"""
-    kept = _kept(found, written.number, encoder)
-    if kept is None:
+    if not are_kept(found, written.number, encoder):
         yield from vectors_of(_cuts(found, events, chosen, encoder, written), encoder)
         return
+    kept = _kept(found, written.number, encoder.width)
     for first in range(0, len(chosen), KEPT_AT_ONCE):
         rows = chosen[first : first + KEPT_AT_ONCE]
         yield encoder.whitened(kept[rows]), rows.tolist()
 
 
-def _kept(found: Found, number: int, encoder: BoxEncoder) -> Vectors | None:
-    """Vectors of all of a part's sounds that `mast detect` has kept; None where it has not, or of another model."""
+def are_kept(found: Found, number: int, encoder: BoxEncoder) -> bool:
+    """Whether `mast detect` has kept the vectors of a part's sounds, as this very encoder would give them."""
     import pyarrow.parquet as pq
 
     location = part_in(found.folder, VECTORS, number)
     if encoder.pool != "last" or not exists(location):
-        return None
+        return False
     with open_binary(location) as file:
+        story = json.loads(pq.read_schema(file).metadata[PROVENANCE])
+    return bool(story["model"] == encoder.description.identity)
+
+
+def _kept(found: Found, number: int, width: int) -> Vectors:
+    """Vectors of all of a part's sounds that `mast detect` has kept."""
+    import pyarrow.parquet as pq
+
+    with open_binary(part_in(found.folder, VECTORS, number)) as file:
         table = pq.read_table(file)
-    if json.loads(table.schema.metadata[PROVENANCE])["model"] != encoder.description.identity:
-        return None
     values = table["vector"].combine_chunks()
-    vectors: Vectors = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), encoder.width)
+    vectors: Vectors = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), width)
     return vectors
 
 
