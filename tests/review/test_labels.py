@@ -167,8 +167,8 @@ def test_a_review_takes_the_place_of_what_the_study_had_where_it_looked_and_of_n
     assert [item.start_s for item in before.annotations] == [2.1, 25.1]
     write_labels(study, run)
     after = read_expertise(study, [own.recording_id])
-    assert [(item.start_s, Path(item.source).name) for item in after.annotations] == [
-        (25.1, "own.csv"), (2.0, "001-f0.csv"), (5.0, "001-f0.csv"), (25.0, "001-f0.csv"),
+    assert [(item.start_s, Path(item.source).name[:3]) for item in after.annotations] == [
+        (25.1, "own"), (2.0, "001"), (5.0, "001"), (25.0, "001"),
     ]  # fmt: skip
 
 
@@ -185,9 +185,22 @@ def test_a_box_across_the_edge_of_two_reviews_and_a_minute_reviewed_twice_are_th
         place = store(Path(f"{name}.sqlite"), [across, again, *quiet, *looked])
         write_labels(study, run, place)
     found = read_expertise(study, [own.recording_id]).annotations
-    assert sorted((item.start_s, Path(item.source).name) for item in found) == [
-        (3.0, "002-f1.csv"), (9.5, "002-f1.csv"),
-    ]  # fmt: skip
+    assert sorted((item.start_s, Path(item.source).name[:3]) for item in found) == [
+        (3.0, "002"),
+        (9.5, "002"),
+    ]
+
+
+def test_two_reviews_of_copies_of_a_run_do_not_take_each_others_place(desk):
+    run, own = desk
+    study = load_study(Path("study.yaml")).model_copy(update={"annotations": ()})
+    quiet = [about(row, "rejected") for row in sounds_of(open_found(run)).to_pylist()]
+    for who, start_s in (("ana", 2.0), ("ben", 12.0)):
+        sound = verdict(who, recording_id=own.recording_id, start_s=start_s, end_s=start_s + 1, who=who)
+        looked = span(own.recording_id, start_s - 1, start_s + 3)
+        write_labels(study, run, store(Path(f"{who}.sqlite"), [sound, looked, *quiet]))
+    found = read_expertise(study, [own.recording_id]).annotations
+    assert sorted((item.start_s, item.annotator) for item in found) == [(2.0, "ana"), (12.0, "ben")]
 
 
 def test_accepted_sounds_in_no_reviewed_span_are_no_labels(desk):

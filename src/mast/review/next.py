@@ -44,8 +44,9 @@ def _has_news(study: Study, events: Path) -> bool:
     if not Path(verdicts_at(str(events))).exists():
         return False
     run: dict[str, Any] = json.loads((events / RUN).read_text("utf-8"))
-    table = Path(table_of(study, run["fingerprint"]))
-    last = max((item.at_utc for item in read_verdicts(verdicts_at(str(events)))), default=None)
+    verdicts = read_verdicts(verdicts_at(str(events)))
+    table = Path(table_of(study, run["fingerprint"], verdicts))
+    last = max((item.at_utc for item in verdicts), default=None)
     return last is not None and (not table.exists() or last > _changed(table))
 
 
