@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,6 +26,7 @@ import numpy as np
 import soundfile
 
 from benchmarks.results import FOLDER, peak_mb, write_result
+from benchmarks.s3 import bucket_on
 from mast.config import Chunking, Collection
 from mast.datasets.loading import Batch, FixedChunks, batches
 from mast.datasets.order import Order
@@ -53,7 +52,7 @@ def main() -> None:
         folder = Path(temporary)
         made = make_store(folder, options.rows, str(folder / "work"))
         figures = {"local": compare(made)}
-        with s3(folder) as bucket:
+        with bucket_on(folder) as bucket:
             if bucket:
                 figures["s3"] = compare(make_store(folder, options.rows, bucket))
     write_result(options.out, summed_up(figures, options.rows), ("torch", "pylance", "numpy"))
@@ -117,23 +116,6 @@ def rate(work: Callable[[], int]) -> float:
     """Chunks a second."""
     start = time.perf_counter()
     return work() / (time.perf_counter() - start)
-
-
-@contextmanager
-def s3(folder: Path) -> Iterator[str | None]:
-    """A bucket on a real server, or None where none can be started."""
-    import boto3
-    from tests.s3_server import ceph, missing
-
-    if missing():
-        yield None
-        return
-    place = folder / "ceph"
-    place.mkdir()
-    with ceph(place) as environment:
-        os.environ |= environment
-        boto3.client("s3").create_bucket(Bucket="loader")
-        yield "s3://loader"
 
 
 def summed_up(figures: dict[str, dict[str, float]], rows: int) -> dict[str, Any]:

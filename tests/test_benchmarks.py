@@ -40,6 +40,7 @@ BENCHMARKS |= {
     ),
 }
 BENCHMARKS |= {
+    "use_events": (["--small"], {"runs", "events_a_minute"}),
     "review_load": (
         ["--small"],
         {"verdicts_sent", "verdicts_stored", "p95_verdict_ms", "p95_tile_cold_ms", "p95_tile_cached_ms"},
@@ -76,6 +77,9 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
     if name == "search":
         assert small["recall_at_10"] >= 0.9
         assert small["exact_recall_at_10"] >= 0.99
+        assert small["s3_recall_at_10"] in (None, small["recall_at_10"])
+    if name == "use_events":
+        assert all(run["s"] > 0 and 50 < run["peak_mb"] < 2000 for run in small["runs"])
     if name == "review_load":
         assert small["verdicts_sent"] == small["verdicts_stored"] > 10
         assert small["lost"] == small["doubled"] == small["failed"] == 0

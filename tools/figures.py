@@ -172,6 +172,7 @@ def search() -> str:
     rows = [
         ("`mast search`, with its index", "", found["build_s"], found["bytes_per_event"]),
         ("`mast search --exact`", "exact_", None, found["bytes_per_event"] - found["index_bytes_per_event"]),
+        *([("`mast search`, the table on S3", "s3_", None, None)] if found.get("s3_median_ms") else []),
         ("FAISS in memory, all compared", "faiss_flat_", None, None),
         ("FAISS in memory, the same index", "faiss_ivf_pq_", found["faiss_ivf_pq_build_s"], None),
     ]
@@ -317,6 +318,64 @@ def _a100_share_h(gmac_a_chunk: float) -> float:
     return chunks * gmac_a_chunk * 2e9 / (A100_BF16 * A100_INFERENCE_SHARE) / 3600
 
 
+USES = {
+    "report": "`mast report`",
+    "csv": "`mast export --to csv`",
+    "raven": "`… --to raven --combined`",
+    "camtrap_dp": "`… --to camtrap-dp`",
+}
+
+
+def use_events() -> str:
+    """Time and memory of what people do with events, by how many there are."""
+    runs = result("benchmarks/results/use_events.json")["runs"]
+    counts = sorted({run["events"] for run in runs})
+    lines = [
+        "| | " + " | ".join(f"{count:,} events" for count in counts) + " |",
+        "|---|" + "---|" * len(counts),
+    ]
+    for name, told in USES.items():
+        own = {run["events"]: run for run in runs if run["command"] == name}
+        cells = [f"{own[count]['s']:.0f} s, {own[count]['peak_mb']:,} MB" for count in counts]
+        lines.append(f"| {told} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", "`benchmarks/results/use_events.json`."]) + "\n"
+
+
+EVENT_COUNTS = {"a million, measured": 1e6, "10⁹": 1e9, "10¹¹": 1e11}
+STORAGE_USD = 0.023
+FILTERED = 0.01
+
+
+def search_scale() -> str:
+    """Arithmetic from a table of a million vectors to as many such tables as there are events."""
+    found = result("benchmarks/results/search.json")
+    tables = {name: count / found["vectors"] for name, count in EVENT_COUNTS.items()}
+    lines = ["| | " + " | ".join(tables) + " |", "|---|" + "---|" * len(tables)]
+
+    def add(name: str, a_table: float, told: Callable[[float], str] = _rounded) -> None:
+        lines.append(f"| {name} | " + " | ".join(told(count * a_table) for count in tables.values()) + " |")
+
+    size = found["bytes_per_event"] * found["vectors"]
+    add(f"tables of {found['vectors']:,} events", 1, lambda count: f"{count:,.0f}")
+    add("vectors, rows and index", size, _bytes)
+    add("… the index alone", found["index_bytes_per_event"] * found["vectors"], _bytes)
+    add("core-hours to build all indexes", found["build_s"] * found["machine"]["cores"] / 3600)
+    add("core-seconds of a search through everything", found["median_ms"] / 1000, _seconds)
+    add(f"… through {FILTERED:.0%} of the tables", FILTERED * found["median_ms"] / 1000, _seconds)
+    add("USD a month to keep it", size / 1e9 * STORAGE_USD)
+    lines += [
+        "",
+        f"Storage at {STORAGE_USD} USD a GB and month, an assumption; `benchmarks/results/search.json`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(count: float) -> str:
+    if count < 0.005:
+        return "none to speak of"
+    return f"{count:,.0f}" if count >= 10 else f"{count:.2g}"
+
+
 def crashes() -> str:
     """Runs that were killed, against those that were not."""
     lines = ["| engine | recordings, corrupt | kills | files identical |", "|---|---|---|---|"]
@@ -391,6 +450,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "archive_costs": archive_costs,
     "scale": scale,
     "crashes": crashes,
+    "search_scale": search_scale,
+    "use_events": use_events,
     "pretraining": pretraining,
     "knn_probe": knn_probe,
     "narrow_band": narrow_band,
