@@ -419,6 +419,36 @@ def retrieval() -> str:
     return "\n".join([*lines, ""])
 
 
+def review_loop() -> str:
+    """What a detector finds on later days after each round of two reviewers."""
+    found = result("experiments/results/review_loop.json")
+    lines = [
+        "| asked for | round | chunks, boxes learned from | F1 | best F1 | AP |",
+        "|---|---|---|---|---|---|",
+    ]
+    for reviewer, seeds in found["reviewers"].items():
+        for seed, rounds in seeds.items():
+            for number, row in enumerate(rounds):
+                f1, area = (
+                    _interval([row[name][part] for part in ("value", "low", "high")])
+                    for name in ("f1", "ap_area")
+                )
+                who = reviewer if len(seeds) == 1 else f"{reviewer}, seed {seed}"
+                cells = [
+                    who,
+                    str(number),
+                    f"{row['chunks']}, {row['boxes']}",
+                    f1,
+                    f"{row['best_f1']:.2f}",
+                    area,
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
+    return (
+        "\n".join([*lines, "", "`experiments/results/review_loop.json`; 95 % intervals over recordings."])
+        + "\n"
+    )
+
+
 def novelty() -> str:
     """Which share of calls of a held-out label is among the most novel sounds of an archive."""
     measured = result("experiments/results/novelty.json")
@@ -443,6 +473,7 @@ def novelty() -> str:
 
 
 FIGURES: dict[str, Callable[[], str]] = {
+    "review_loop": review_loop,
     "novelty": novelty,
     "retrieval": retrieval,
     "engines": engines,
