@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from benchmarks.results import write_result
 
+from experiments.agreement import ranked
 from experiments.phase import location_of, parser_of, tested
 from mast.config import Study, load_study
 from mast.datasets.examples import UNLABELLED, prepared_chunks
@@ -26,8 +27,7 @@ from mast.datasets.split_table import boxes_by_recording
 from mast.detection.calibration import CHUNKS
 from mast.detection.chunks import BoxFinder
 from mast.detection.recording import HOP, detect_recording
-from mast.evaluation.matching import Boxes, match
-from mast.evaluation.metrics import Ranking, ap_area, f1
+from mast.evaluation.metrics import ap_area, f1
 from mast.models.engines import QUANTISED, TOLD, EngineName, prepare_engine
 from mast.models.loading import load_detector
 from mast.models.programs import is_here
@@ -74,28 +74,21 @@ def heard(
     finder = BoxFinder(loaded, study.detection, "cpu", engine, program)
     hop_s = round(hop * finder.frames) * loaded.description.spectrogram.shift_s
     experts = boxes_by_recording(study, "animal")
-    found, truths = [np.zeros((0, 6))], [np.zeros((0, 5))]
-    for number, name in enumerate(recordings):
+    found, calls = [], []
+    for name in recordings:
         events = detect_recording(
             location_of(study, name), finder, min_score=study.detection.min_score, hop_s=hop_s
         )
-        found += [
-            np.array([[number, item.start_s, item.low_hz, item.end_s, item.high_hz, item.score]])
-            for item in events
-        ]
-        own = experts.get(name, np.zeros((0, 4)))
-        truths.append(np.column_stack([np.full(len(own), float(number)), own]))
-    events_of, calls = np.concatenate(found), np.concatenate(truths)
-    predictions = Boxes(events_of[:, 0].astype(np.int64), events_of[:, 1:5], events_of[:, 5])
-    experts_of = Boxes(calls[:, 0].astype(np.int64), calls[:, 1:5])
-    overlap = match(predictions, experts_of).overlap
-    ranking = Ranking.of(events_of[:, 5], overlap, predictions.group, experts_of.group, len(recordings))
+        rows = [(item.start_s, item.low_hz, item.end_s, item.high_hz, item.score) for item in events]
+        found.append(np.array(rows, np.float64).reshape(-1, 5))
+        calls.append(experts.get(name, np.zeros((0, 4))))
+    ranking = ranked(found, calls)
     counted = ranking.above(loaded.description.thresholds["score"])
     return {
         "ap": round(ap_area(ranking, None), 4),
         "f1": round(f1(counted, None), 4),
         "events": len(counted.score),
-        "calls": len(calls),
+        "calls": sum(map(len, calls)),
     }
 
 

@@ -3,9 +3,10 @@
     python -m experiments.phase STUDY.yaml MODEL
 
 From every recording of the test sets the first moment is left out, so that each chunk begins elsewhere, and the events
-are put back to where they were. Told are: how many events above the threshold are found again with an IoU of 0.9, from
-either side; the same where the cut is a whole number of the encoder's patches and where it is not; events with other
-batches; and the share of experts' calls that are found where a chunk cuts them, and where none does.
+are put back to where they were. Told are: how many events above the threshold are found again, from either side, at
+three overlaps, by phase, by score and by how deep they lie in their chunk; what became of the others, and how far edges
+moved; events with other batches; and the share of experts' calls that are found when a chunk cuts them, against that of
+the same calls when none does.
 """
 
 from __future__ import annotations
@@ -13,33 +14,98 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import soundfile
+import torch
 from benchmarks.results import write_result
 from numpy.typing import NDArray
 
+from experiments.agreement import (
+    IOUS,
+    SAME_IOU,
+    Compared,
+    Floats,
+    compare,
+    cut_by_chunks,
+    depth_s,
+    is_among,
+    mean_interval,
+    paired_recall,
+    rounded,
+    same_share,
+    shares,
+    together,
+)
 from mast.config import Study, collection_of, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.split_table import boxes_by_recording
 from mast.detection.chunks import BoxFinder
 from mast.detection.recording import HOP, detect_recording
-from mast.evaluation.matching import Boxes, match
+from mast.evaluation.matching import OVERLAPS
+from mast.models.encoder import PATCH
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
+from mast.spectrogram import MelGrid
 from mast.storage import join
 from mast.study.products import STORE
 
-Floats = NDArray[np.float64]
-PATCH_FRAMES = 16
 PHASES_FRAMES = (5, 32, 77, 160, 203, 307)
 """How much is left out: two are whole patches of the encoder, four are not."""
 
-SAME_IOU, FOUND_IOU = 0.9, 0.5
-OTHER_BATCHES = (1, 7)
+FOUND_IOU = 0.5
+OTHER_BATCHES, EVERY = (1, 7), 4
+"""Chunks at once, and every which recording is heard with them."""
+
+SCORES = (0.0, 0.4, 0.5, 0.6, 0.7, 1.0)
+DEPTHS_S = (0.0, 0.25, 0.5, 1.0, np.inf)
+LENGTHS_S = (0.0, 0.2, 0.4, 0.8, 1.6, np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """How a recording is heard: by which detector, and how chunks lie."""
+
+    finder: BoxFinder
+    threshold: float
+    hop_s: float
+    chunk_s: float
+
+    @classmethod
+    def of(cls, finder: BoxFinder, hop: float) -> Hearing:
+        """With a hop in chunks."""
+        shift_s = finder.description.spectrogram.shift_s
+        threshold = finder.description.thresholds.get("score", finder.settings.min_score)
+        return cls(finder, threshold, round(hop * finder.frames) * shift_s, finder.frames * shift_s)
+
+    def events(self, location: str, begin_s: float = 0.0, batch: int | None = None) -> Floats:
+        """All events of a recording without its beginning, in its own time, down to the finder's least score. (N, 5)"""
+        sound, rate_hz = soundfile.read(location, dtype="int16")
+        least = self.finder.settings.min_score
+        with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+            soundfile.write(file.name, sound[round(begin_s * rate_hz) :], rate_hz)
+            heard = detect_recording(file.name, self.finder, min_score=least, hop_s=self.hop_s, batch=batch)
+            rows = [(item.start_s, item.low_hz, item.end_s, item.high_hz, item.score) for item in heard]
+        events: Floats = np.array(rows, np.float64).reshape(-1, 5)
+        events[:, [0, 2]] += begin_s
+        return events
+
+    def loud(self, events: Floats) -> Floats:
+        """Events above the threshold. (N, 5) → (M, 5)"""
+        return events[events[:, 4] >= self.threshold]
+
+    def compared(self, whole: Floats, cut: Floats, begin_s: float) -> Compared:
+        """Sounds of either hearing beside the other, but for those in the first chunk. (N, 5), (M, 5)"""
+        pairs = [
+            (self.loud(own[own[:, 0] >= begin_s + self.chunk_s]), other)
+            for own, other in ((whole, cut), (cut, whole))
+        ]
+        return together([compare(own, other, self.threshold) for own, other in pairs])
 
 
 def main() -> None:
@@ -49,7 +115,8 @@ def main() -> None:
     options = parser.parse_args()
     study = load_study(options.study)
     names, recordings = tested(study, options)
-    figures = measured(study, options.model, recordings, options.hop)
+    hearing = Hearing.of(BoxFinder(load_detector(options.model), study.detection), options.hop)
+    figures = measured(study, hearing, recordings)
     write_result(options.out, {"splits": names, "hop": options.hop, **figures}, ("torch", "numpy"))
     print(json.dumps(figures, indent=2))
 
@@ -77,98 +144,137 @@ def recordings_of(study: Study, split: str) -> list[str]:
     return sorted(set(table["recording_id"].to_pylist()))
 
 
-def measured(study: Study, model: str, recordings: Sequence[str], hop: float) -> dict[str, Any]:
-    """Figures over all recordings and phases."""
-    loaded = load_detector(model)
-    finder = BoxFinder(loaded, study.detection)
-    shift_s = loaded.description.spectrogram.shift_s
-    hop_s, chunk_s = round(hop * loaded.frontend.frames) * shift_s, loaded.frontend.frames * shift_s
-    experts = boxes_by_recording(study, "animal")
-    again = {phase: Tally() for phase in PHASES_FRAMES}
-    batches, edge, inside = Tally(), Tally(), Tally()
-    for name in recordings:
-        sound, rate_hz = soundfile.read(location_of(study, name), dtype="int16")
-        whole = found_in(sound, rate_hz, finder, hop_s)
-        truths = experts.get(name, np.zeros((0, 4)))
-        for phase, tally in again.items():
-            cut_s = phase * shift_s
-            cut = found_in(sound[round(cut_s * rate_hz) :], rate_hz, finder, hop_s)
-            cut[:, [0, 2]] += cut_s
-            tally.add(is_among(whole[whole[:, 0] >= cut_s + chunk_s], cut, SAME_IOU))
-            tally.add(is_among(cut[cut[:, 0] >= cut_s + chunk_s], whole, SAME_IOU))
-            heard = truths[truths[:, 0] >= cut_s]
-            was_found, is_cut = is_among(heard, cut, FOUND_IOU), cut_by_chunks(heard, cut_s, hop_s, chunk_s)
-            edge.add(was_found[is_cut])
-            inside.add(was_found[~is_cut])
-        for batch in OTHER_BATCHES:
-            other = found_in(sound, rate_hz, finder, hop_s, batch)
-            batches.add(is_among(whole, other, 1 - 1e-3))
-    aligned = [phase for phase in PHASES_FRAMES if phase % PATCH_FRAMES == 0]
-    return {
-        "recordings": len(recordings),
-        "events_compared": sum(tally.count for tally in again.values()),
-        "same_at_other_phases": share(again.values()),
-        "same_at_phases_of_whole_patches": share(again[phase] for phase in aligned),
-        "same_by_phase_frames": {str(phase): share([tally]) for phase, tally in again.items()},
-        "same_in_other_batches": share([batches]),
-        "recall_of_calls_cut_by_a_chunk": share([edge]),
-        "recall_of_calls_inside": share([inside]),
-        "calls_cut": edge.count,
-        "calls_inside": inside.count,
-    }
-
-
-class Tally:
-    """How many of how many."""
-
-    def __init__(self) -> None:
-        self.count, self.right = 0, 0
-
-    def add(self, was_right: NDArray[np.bool_]) -> None:
-        """Some more."""
-        self.count += len(was_right)
-        self.right += int(was_right.sum())
-
-
-def share(tallies: Iterable[Tally]) -> float | None:
-    """What share of all was right."""
-    all_tallies = list(tallies)
-    count = sum(tally.count for tally in all_tallies)
-    return round(sum(tally.right for tally in all_tallies) / count, 4) if count else None
-
-
 def location_of(study: Study, recording_id: str) -> str:
     """Where a recording is."""
     collection = collection_of(recording_id, study.collections)
     return join(study.collections[collection].root, recording_id.removeprefix(f"{collection}/"))
 
 
-def found_in(
-    sound: NDArray[np.int16], rate_hz: int, finder: BoxFinder, hop_s: float, batch: int | None = None
-) -> Floats:
-    """Events above the threshold, as start, low, end, high and score. (N, 5)"""
-    with tempfile.NamedTemporaryFile(suffix=".wav") as file:
-        soundfile.write(file.name, sound, rate_hz)
-        events = [*detect_recording(file.name, finder, hop_s=hop_s, batch=batch)]
-    rows = [(event.start_s, event.low_hz, event.end_s, event.high_hz, event.score) for event in events]
-    return np.array(rows, np.float64).reshape(-1, 5)
+def measured(study: Study, hearing: Hearing, recordings: Sequence[str]) -> dict[str, Any]:
+    """Figures over all recordings and phases."""
+    shift_s = hearing.finder.description.spectrogram.shift_s
+    experts = boxes_by_recording(study, "animal")
+    rows: list[Pair] = []
+    calls: list[Floats] = []
+    batches: list[Floats] = []
+    for number, name in enumerate(recordings):
+        location, truths = location_of(study, name), experts.get(name, np.zeros((0, 4)))
+        whole = hearing.events(location)
+        calls.append(heard_calls(hearing, truths, whole, 0.0, number))
+        for phase in PHASES_FRAMES:
+            cut = hearing.events(location, phase * shift_s)
+            compared = hearing.compared(whole, cut, phase * shift_s)
+            rows.append(Pair(number, phase, compared))
+            calls.append(heard_calls(hearing, truths, cut, phase * shift_s, number))
+        for batch in OTHER_BATCHES if number % EVERY == 0 else ():
+            other = hearing.events(location, batch=batch)
+            batches.append(is_among(hearing.loud(whole), hearing.loud(other), 1 - 1e-3).astype(float))
+        print(f"{number + 1} of {len(recordings)} recordings", flush=True)
+    recording, call, is_cut, is_found = np.concatenate(calls).T
+    return {
+        "recordings": len(recordings),
+        "threshold": rounded(hearing.threshold),
+        **agreement(rows, hearing, shift_s),
+        "same_in_other_batches": same_share(np.concatenate(batches) > 0),
+        "recall_of_calls_cut_by_a_chunk": same_share(is_found[is_cut > 0] > 0),
+        "recall_of_calls_inside": same_share(is_found[is_cut == 0] > 0),
+        "recall_of_the_same_calls": paired_recall(
+            recording.astype(np.int64), call.astype(np.int64), is_cut > 0, is_found > 0
+        ),
+    }
 
 
-def is_among(sounds: Floats, events: Floats, min_iou: float) -> NDArray[np.bool_]:
-    """Which sounds are found among events with this overlap. (N, 4 or 5), (M, 5) → (N,)"""
-    found = Boxes(np.zeros(len(events), np.int64), events[:, :4], events[:, 4])
-    wanted = Boxes(np.zeros(len(sounds), np.int64), sounds[:, :4])
-    taken = match(found, wanted, min_overlap=min_iou).truth
-    return np.isin(np.arange(len(sounds)), taken)
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A recording heard from its start and at another phase, beside each other."""
+
+    recording: int
+    phase_frames: int
+    compared: Compared
 
 
-def cut_by_chunks(calls: Floats, begin_s: float, hop_s: float, chunk_s: float) -> NDArray[np.bool_]:
-    """Which calls have a chunk's start or end within them. (N, 4) → (N,)"""
-    is_cut = np.zeros(len(calls), np.bool_)
-    for first_s in (begin_s + hop_s, begin_s + chunk_s):  # the first chunk's start is the recording's
-        number = np.ceil((calls[:, 0] - first_s) / hop_s).clip(min=0)
-        is_cut |= (first_s + number * hop_s > calls[:, 0]) & (first_s + number * hop_s < calls[:, 2])
-    return is_cut
+def heard_calls(hearing: Hearing, calls: Floats, events: Floats, begin_s: float, number: int) -> Floats:
+    """Recording, call, whether a chunk cuts it and whether it is found, of calls after the beginning. (N, 4) → (M, 4)"""
+    is_heard = calls[:, 0] >= begin_s
+    is_cut = cut_by_chunks(calls[is_heard], begin_s, hearing.hop_s, hearing.chunk_s)
+    is_found = is_among(calls[is_heard], hearing.loud(events), FOUND_IOU)
+    return np.column_stack(
+        [np.full(is_heard.sum(), number), np.flatnonzero(is_heard), is_cut, is_found]
+    ).astype(np.float64)
+
+
+def agreement(pairs: Sequence[Pair], hearing: Hearing, shift_s: float) -> dict[str, Any]:
+    """What was found again and what became of the rest, over all pairs."""
+    compared = together([pair.compared for pair in pairs])
+    count = [len(pair.compared.fate) for pair in pairs]
+    recording = np.repeat([pair.recording for pair in pairs], count)
+    phase = np.repeat([pair.phase_frames for pair in pairs], count)
+    begins_s = phase * shift_s
+    depth = np.minimum(
+        *(depth_s(compared.sound, begin_s, hearing.hop_s, hearing.chunk_s) for begin_s in (0.0, begins_s))
+    )
+    length_s = compared.sound[:, 2] - compared.sound[:, 0]
+    is_same = compared.is_same[:, -1]
+    return {
+        "events_compared": len(is_same),
+        "same_at_iou": {
+            str(iou): mean_interval(compared.is_same[:, column], recording) for column, iou in enumerate(IOUS)
+        },
+        "same_at_other_phases": same_share(is_same),
+        "same_at_phases_of_whole_patches": same_share(is_same[phase % PATCH == 0]),
+        "same_by_phase_frames": {str(item): same_share(is_same[phase == item]) for item in PHASES_FRAMES},
+        "fates": shares(compared),
+        "by_score": by(compared, compared.sound[:, 4], SCORES),
+        "by_depth_s": by(compared, depth, DEPTHS_S),
+        "by_length_s": by(compared, length_s, LENGTHS_S),
+        "edges": edges(compared, MelGrid(hearing.finder.description.spectrogram, hearing.finder.frames)),
+    }
+
+
+def by(compared: Compared, values: Floats, bounds: Sequence[float]) -> list[dict[str, Any]]:
+    """How many sounds lie between two bounds, and what share of them is found again at each IoU. (N,)"""
+    rows = []
+    for low, high in pairwise(bounds):
+        chosen = compared.is_same[(values >= low) & (values < high)]
+        same = {str(iou): same_share(chosen[:, column]) for column, iou in enumerate(IOUS)}
+        rows.append({"from": low, "events": len(chosen), "same_at_iou": same})
+    return rows
+
+
+def edges(compared: Compared, grid: MelGrid) -> dict[str, Any]:
+    """How far edges lie apart between a sound and its partner, and in which direction partners below 0.9 differ."""
+    has_partner = ~np.isnan(compared.partner[:, 0])
+    own, partner = (
+        grid.to_exact_boxes(torch.from_numpy(item[has_partner, :4])).numpy()
+        for item in (compared.sound, compared.partner)
+    )  # (N, 4) each, in frames and bins
+    if not len(own):
+        return {}
+    apart = np.abs(partner - own)
+    in_time, in_band, both = overlaps_by_side(own, partner)
+    is_off = both < SAME_IOU
+    told: Mapping[str, NDArray[np.bool_]] = {
+        "time": (in_time < SAME_IOU) & (in_band >= SAME_IOU),
+        "band": (in_time >= SAME_IOU) & (in_band < SAME_IOU),
+        "each": (in_time < SAME_IOU) & (in_band < SAME_IOU),
+        "only together": (in_time >= SAME_IOU) & (in_band >= SAME_IOU),
+    }
+    return {
+        "median_sides_frames_bins": [rounded(side) for side in np.median(own[:, 2:] - own[:, :2], axis=0)],
+        "median_apart_frames_bins": [rounded(number) for number in np.median(apart, axis=0)],
+        "ninth_decile_apart_frames_bins": [rounded(number) for number in np.quantile(apart, 0.9, axis=0)],
+        "below_0.9_because_of": {name: same_share(rows[is_off]) for name, rows in told.items()},
+    }
+
+
+def overlaps_by_side(own: Floats, partner: Floats) -> tuple[Floats, Floats, Floats]:
+    """IoU of pairs in time alone, in frequency alone, and of the boxes. (N, 4), (N, 4) → (N,) each"""
+    turned = [1, 0, 3, 2]
+    return (
+        OVERLAPS["time"](own, partner),
+        OVERLAPS["time"](own[:, turned], partner[:, turned]),
+        OVERLAPS["iou"](own, partner),
+    )
 
 
 if __name__ == "__main__":

@@ -218,6 +218,70 @@ def engines() -> str:
     return "\n".join(lines) + "\n"
 
 
+def phase() -> str:
+    """How many events are found again where chunks begin elsewhere, and calls when chunks cut them and when not."""
+    found = result("experiments/results/phase.json")
+    lines = ["| events | number | found again, IoU 0.5 | IoU 0.7 | IoU 0.9 |", "|---|---|---|---|---|"]
+    every = " | ".join(map(_interval, found["same_at_iou"].values()))
+    lines.append(f"| all | {found['events_compared']:,} | {every} |")
+    for told, unit in (("score", ""), ("length", "_s"), ("depth", "_s")):
+        rows = [row for row in found[f"by_{told}{unit}"] if row["events"]]
+        for row in rows:
+            same = " | ".join(f"{value:.2f}" for value in row["same_at_iou"].values())
+            at_least = f"{told} from {row['from']:g}{' s' if unit else ''} on"
+            lines.append(f"| {at_least} | {row['events']:,} | {same} |")
+    return "\n".join([*lines, "", _fates(found), "", _cut_calls(found["recall_of_the_same_calls"]), ""])
+
+
+def _fates(found: dict[str, Any]) -> str:
+    """What becomes of events at other phases, in words."""
+    fates, edges = found["fates"], found["edges"]
+    (frames, bins), apart = edges["median_sides_frames_bins"], edges["median_apart_frames_bins"]
+    return (
+        f"{found['recordings']} recordings at {len(found['same_by_phase_frames'])} other phases, rows up to where the "
+        "next begins; depth is from an event's middle to the nearer edge of its chunk; 95 % intervals over recordings "
+        "(`python -m experiments.phase STUDY.yaml MODEL`). Of the events "
+        f"above the threshold, {fates['same']:.0%} are found again at IoU 0.9, "
+        f"{found['same_at_phases_of_whole_patches']:.0%} where the shift is a whole number of the encoder's patches; "
+        f"{fates['moved']:.0%} have other edges, {fates['fainter']:.1%} are there but below the threshold, "
+        f"{fates['moved and fainter']:.0%} both, and {fates['gone']:.1%} have nothing with an IoU of 0.5 in their place. "
+        f"The median distance between two starts is {apart[0]:.1f} frames, between ends {apart[2]:.1f}, between lower "
+        f"edges {apart[1]:.1f} bins and between upper ones {apart[3]:.1f}; that of boxes' sides is {frames:.0f} frames "
+        f"and {bins:.0f} bins."
+    )
+
+
+def _cut_calls(calls: dict[str, Any]) -> str:
+    """Recall of the same calls, cut and not, in words."""
+    return (
+        f"Of {calls['calls']} experts' calls that a chunk cuts at some phases and not at others, "
+        f"{_interval(calls['cut'])} are found when cut and {_interval(calls['inside'])} when not, a difference of "
+        f"{_interval(calls['difference'])}."
+    )
+
+
+def phase_ways() -> str:
+    """What ways to depend less on chunks gain and cost."""
+    found = result("experiments/results/phase_ways.json")
+    lines = [
+        "| way | found again, IoU 0.5 | IoU 0.7 | IoU 0.9 | average precision | against the first | F1 | × the time |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["ways"]:
+        same = " | ".join(f"{row['same_at_iou'][iou][0]:.2f}" for iou in ("0.5", "0.7", "0.9"))
+        value, low, high = row["ap_gain"]
+        gain = f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+        lines.append(
+            f"| {row['way']} | {same} | {row['ap']:.3f} | {gain} | {row['f1']:.3f} | {row['times_the_cost']:.2f} |"
+        )
+    lines += [
+        "",
+        f"{found['recordings']} recordings at {len(found['phases_frames'])} phases "
+        "(`python -m experiments.phase_ways STUDY.yaml MODEL`); every way tells as many events as the first.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def throughput() -> str:
     """Speed of detection by model and arithmetic, beside the bare network and BirdNET."""
     found = result("benchmarks/results/throughput.json")
@@ -477,6 +541,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "novelty": novelty,
     "retrieval": retrieval,
     "engines": engines,
+    "phase": phase,
+    "phase_ways": phase_ways,
     "throughput": throughput,
     "archive_costs": archive_costs,
     "scale": scale,

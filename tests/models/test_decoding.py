@@ -7,7 +7,7 @@ import torch
 from torchvision.ops import batched_nms
 
 from mast.boxes import iou
-from mast.models.decoding import CANDIDATES, find_boxes, scores
+from mast.models.decoding import CANDIDATES, VOTING_IOU, find_boxes, scores, voted
 from mast.models.head import HeadOutput
 from mast.models.locations import decode, encode, lattice
 
@@ -40,7 +40,7 @@ def test_a_score_is_the_product_of_both_probabilities() -> None:
 
 
 def test_boxes_come_best_first_and_duplicates_go() -> None:
-    call, again, other = [8.0, 4, 24, 8], [8.0, 4, 26, 8], [40.0, 1, 50, 2]
+    call, again, other = [8.0, 4, 24, 8], [8.0, 4, 32, 8], [40.0, 1, 50, 2]  # IoU of the first two: 2 / 3
     output = saying([{3: (call, 0.6), 30: (again, 0.8), 33: (other, 0.7)}, {7: (call, 0.3)}])
     first, second = find_boxes(output, 0.05, 100, 0.5)
     torch.testing.assert_close(first.boxes, torch.tensor([again, other]))
@@ -48,6 +48,23 @@ def test_boxes_come_best_first_and_duplicates_go() -> None:
     torch.testing.assert_close(second.boxes, torch.tensor([call]))
     kept_both = find_boxes(output, 0.05, 100, 0.9)[0]
     torch.testing.assert_close(kept_both.boxes, torch.tensor([again, other, call]))
+
+
+def test_close_duplicates_say_together_where_the_edges_are_whatever_the_least_score() -> None:
+    best, close, far = [8.0, 4, 24, 8], [8.0, 4, 20, 8], [8.0, 4, 34, 8]  # IoU with the best: 0.75, 0.62
+    output = saying([{3: (best, 0.6), 30: (close, 0.2), 33: (far, 0.5)}])
+    for min_score in (0.05, 0.3):
+        found = find_boxes(output, min_score, 100, 0.5)[0]
+        torch.testing.assert_close(found.boxes, torch.tensor([[8.0, 4, 23, 8]]))
+        torch.testing.assert_close(found.scores, torch.tensor([0.6]))
+    both = find_boxes(output, 0.15, 100, 0.8)[0]  # here they are no duplicates
+    torch.testing.assert_close(both.boxes, torch.tensor([best, far, close]))
+
+
+def test_no_box_has_no_edges_and_a_box_of_weight_zero_keeps_its_own() -> None:
+    assert voted(torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(0), 0.7).shape == (0, 4)
+    box = torch.tensor([[8.0, 4, 24, 8]])
+    torch.testing.assert_close(voted(box, box, torch.zeros(1), 0.7), box)
 
 
 def test_low_scores_go_and_only_so_many_boxes_stay() -> None:
@@ -69,16 +86,20 @@ def test_a_batch_equals_a_plain_suppression_over_everything() -> None:
     locations = lattice([(64, 32)], [(8, 4)])
     shape = (3, 2048)
     logits, centerness = torch.randn(2, *shape, generator=rng)
-    output = HeadOutput(logits, centerness, torch.rand(*shape, 4, generator=rng), locations)
+    output = HeadOutput(logits, centerness, 2 + torch.rand(*shape, 4, generator=rng), locations)
     found = find_boxes(output, 0.15, 10_000, 0.3)
     boxes = decode(output.distances, locations.centres, locations.strides)
     boxes = torch.minimum(boxes.clamp(min=0), torch.tensor([512.0, 128, 512, 128]))
     for example, item in enumerate(found):
         score = scores(output)[example]
-        best = score.argsort(descending=True)[:CANDIDATES]
-        best = best[score[best] >= 0.15]
+        candidates = score.argsort(descending=True)[:CANDIDATES]
+        best = candidates[score[candidates] >= 0.15]
         kept = best[batched_nms(boxes[example][best], score[best], torch.zeros(len(best)), 0.3)]
-        torch.testing.assert_close(item.boxes, boxes[example][kept])
         assert torch.equal(item.scores, score[kept])
-        overlap = iou(item.boxes, item.boxes).fill_diagonal_(0)
+        overlap = iou(boxes[example][kept], boxes[example][kept]).fill_diagonal_(0)
         assert 0 < len(kept) < len(best) and overlap.max() <= 0.3
+        own = boxes[example]
+        near = [candidates[row >= VOTING_IOU] for row in iou(own[kept], own[candidates])]
+        means = [(own[rows] * score[rows][:, None]).sum(dim=0) / score[rows].sum() for rows in near]
+        torch.testing.assert_close(item.boxes, torch.stack(means), rtol=1e-5, atol=1e-4)
+        assert max(len(rows) for rows in near) > 1
