@@ -18,7 +18,7 @@ from mast.models.detector import Detector
 from mast.models.loading import Loaded
 from mast.storage import exists, join, open_binary, written_whole
 
-FORMAT = 2
+FORMAT = 3
 """Changes whenever the same recordings and settings would give other parts or other rows."""
 
 
