@@ -59,5 +59,5 @@ def test_the_pace_of_processes_is_that_while_all_are_at_work():
 
 
 def test_as_many_recordings_are_heard_as_last_long_enough():
-    extent = throughput.Extent(64, 19.456, 60.0, 1, "small", 1)  # of two chunks each
+    extent = throughput.Extent(64, 19.456, 60.0, 1, "small", 1, 1)  # of two chunks each
     assert [extent.count(chunk_s) for chunk_s in (0.01, 1.0, 100.0)] == [64, 31, 3]
