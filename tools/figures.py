@@ -318,6 +318,7 @@ def archive_costs() -> str:
         "a recording's status on disk": f"{crash['status_bytes']:.0f} bytes",
         "on a Ray of the same cores": f"{speed['ray_ratio']:.2f} of the local engine's speed",
         "as two shards on the same cores": f"{speed['shard_ratio']:.2f} of one run's speed",
+        "with `--embed`": f"{speed['embed_time_ratio']:.2f} of the time without",
     }
     lines = ["| what | measured |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
     return "\n".join(lines) + "\n"
