@@ -6,7 +6,7 @@
     python -m benchmarks.throughput --small         a small version
 
 What is measured goes into the result beside what is there from before, so that pieces may run one by one; `took_s` says
-how long each took. Everything on two cores should take less than 35 minutes.
+how long each took. Everything on two cores takes about an hour.
 
 The part `models`: every size in float32, bf16 and the fastest engine that is installed. `mast detect`, its bare network
 and BirdNET are pinned to the same core and follow each other. The pace of `mast detect` over 48 kHz WAV files is that

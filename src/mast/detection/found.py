@@ -132,7 +132,7 @@ def open_found(folder: str, min_score: float | None = None) -> Found:
             threshold=settings["threshold"],
             roots={name: item["root"] for name, item in collections.items()},
             expansions={name: item["time_expansion"] for name, item in collections.items()},
-            numbers=_finished(join(folder, STATUS)),
+            numbers=numbers_in(join(folder, STATUS)),  # written last
             parts_in_all=run["parts"],
         )
     except (ValueError, KeyError, TypeError):
@@ -145,8 +145,8 @@ def open_found(folder: str, min_score: float | None = None) -> Found:
     return found
 
 
-def _finished(folder: str) -> tuple[int, ...]:
-    """Numbers of the parts whose status is there: it is written last."""
+def numbers_in(folder: str) -> tuple[int, ...]:
+    """Numbers of the parts that have a file in a folder of a run."""
     names = files_below(folder) if is_folder(folder) else []
     return tuple(sorted(number for name in names if (number := part_number(name)) is not None))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mast.detection.found import open_found
 from mast.detection.local import Compute, choose_compute
 from mast.embeddings.boxes import BoxEncoder, Pool
-from mast.embeddings.part import Orders, Written, are_kept, embed_part, measure_whitening
+from mast.embeddings.part import Orders, Written, embed_part, measure_whitening, parts_kept
 from mast.embeddings.table import (
     EMBEDDINGS,
     INDEX_FROM,
@@ -108,7 +108,7 @@ def embed_events(
             measure_whitening(found, BoxEncoder(loaded, pool, chosen.kind), table)
         encoder = BoxEncoder(loaded, pool, chosen.kind, read_whitening(table))
         missing = [number for number in found.numbers if number not in done]
-        kept = [number for number in missing if are_kept(found, number, encoder)]
+        kept = sorted(parts_kept(found, encoder).intersection(missing))
         for gathered, number in enumerate(kept, 1):  # nothing is left to hear
             dataset = _added(dataset, embed_part(found, number, encoder, table), result)
             on_progress("embedding", gathered, len(missing))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mast.datasets.order import randomness
 from mast.detection.folder import VECTORS, part_in
-from mast.detection.found import Found, open_found
+from mast.detection.found import Found, numbers_in, open_found
 from mast.detection.part import PassingError, can_be_read, check_reachable, in_words, take_orders, trouble
 from mast.embeddings.boxes import BoxEncoder, Cut, Pool, Vectors, cut_chunks, vectors_of
 from mast.embeddings.table import open_vectors, vector_batch
@@ -32,7 +32,7 @@ from mast.recordings.children import NEWS, Answer, Serve, serve_parent
 from mast.recordings.decode import open_audio
 from mast.recordings.scan import PROVENANCE
 from mast.recordings.store import DATA_VERSION, lance_module, storage_options
-from mast.storage import exists, open_binary
+from mast.storage import exists, join, open_binary
 
 if TYPE_CHECKING:
     import lance
@@ -141,35 +141,35 @@ def _vectors(
     found: Found, events: pa.Table, chosen: NDArray[np.int64], encoder: BoxEncoder, written: Written
 ) -> Iterator[tuple[Vectors, list[int]]]:
     """Vectors of some of a part's sounds and their rows: as `mast detect` has kept them, or else heard again. (n,)"""
-    if not are_kept(found, written.number, encoder):
+    kept = _kept(found, written.number, encoder)
+    if kept is None:
         yield from vectors_of(_cuts(found, events, chosen, encoder, written), encoder)
         return
-    kept = _kept(found, written.number, encoder.width)
     for first in range(0, len(chosen), KEPT_AT_ONCE):
         rows = chosen[first : first + KEPT_AT_ONCE]
         yield encoder.whitened(kept[rows]), rows.tolist()
 
 
-def are_kept(found: Found, number: int, encoder: BoxEncoder) -> bool:
-    """Whether `mast detect` has kept the vectors of a part's sounds, as this very encoder would give them."""
+def parts_kept(found: Found, encoder: BoxEncoder) -> set[int]:
+    """Parts of whose sounds `mast detect` has kept the vectors, as this very encoder would give them."""
+    if encoder.pool != "last" or found.model != encoder.description.identity:
+        return set()
+    return set(numbers_in(join(found.folder, VECTORS)))
+
+
+def _kept(found: Found, number: int, encoder: BoxEncoder) -> Vectors | None:
+    """Vectors of all of a part's sounds that `mast detect` has kept; None where it has not, or of another model."""
     import pyarrow.parquet as pq
 
     location = part_in(found.folder, VECTORS, number)
     if encoder.pool != "last" or not exists(location):
-        return False
+        return None
     with open_binary(location) as file:
-        story = json.loads(pq.read_schema(file).metadata[PROVENANCE])
-    return bool(story["model"] == encoder.description.identity)
-
-
-def _kept(found: Found, number: int, width: int) -> Vectors:
-    """Vectors of all of a part's sounds that `mast detect` has kept."""
-    import pyarrow.parquet as pq
-
-    with open_binary(part_in(found.folder, VECTORS, number)) as file:
         table = pq.read_table(file)
+    if json.loads(table.schema.metadata[PROVENANCE])["model"] != encoder.description.identity:
+        return None
     values = table["vector"].combine_chunks()
-    vectors: Vectors = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), width)
+    vectors: Vectors = values.flatten().to_numpy(zero_copy_only=False).reshape(len(table), encoder.width)
     return vectors
 
 

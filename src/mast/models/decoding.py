@@ -49,7 +49,8 @@ def find_boxes(output: HeadOutput, min_score: float, max_boxes: int, nms_iou: fl
     found = []
     for own_boxes, own_scores in zip(boxes, best, strict=True):
         cut = clip(own_boxes, (0, 0, *output.locations.extent))
-        cut, cut_scores = cut[area(cut) > 0], own_scores[area(cut) > 0]
+        is_box = area(cut) > 0
+        cut, cut_scores = cut[is_box], own_scores[is_box]
         loud = int((cut_scores >= min_score).sum())  # the best come first
         kept = nms(cut[:loud], cut_scores[:loud], nms_iou)[:max_boxes]
         edges = voted(cut[kept], cut, cut_scores, max(VOTING_IOU, nms_iou))
