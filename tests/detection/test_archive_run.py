@@ -88,8 +88,8 @@ def test_another_model_or_other_settings_or_recordings_never_mix_in(detector, tm
         with pytest.raises(ConfigError, match=refused) as error:
             opened(**words)
         assert why in str(error.value) and "--out" in str(error.value)
-    monkeypatch.setattr(story, "FORMAT", 3)
-    with pytest.raises(ConfigError, match="format was 2, is now 3"):
+    monkeypatch.setattr(story, "FORMAT", later := story.FORMAT + 1)
+    with pytest.raises(ConfigError, match=f"format was {later - 1}, is now {later}"):
         opened("card", detector, "out")
     assert contents("out") == before
 
