@@ -35,10 +35,9 @@ from benchmarks.results import write_result
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from experiments.real_small import schedule
 from mast.boxes import iou
 from mast.cli import app
-from mast.config import Study, load_study
+from mast.config import Study, Train, load_study
 from mast.datasets.budget import propose, unlabelled_spans
 from mast.datasets.examples import detection_examples
 from mast.datasets.split_table import existing
@@ -247,6 +246,19 @@ def settings_of(source: Path, labelled: Path, loop: Loop) -> dict[str, Any]:
             "seed": loop.seed,
             "held_out": {TEST: {"from_date": HELD_FROM}},
         },
+    }
+
+
+def schedule(steps: int, chunks: int, settings: Train) -> dict[str, Any]:
+    """As many epochs as make so many steps, a twentieth of them to warm up, the encoder opened in tenths."""
+    epochs = max(1, round(steps / max(1, chunks // min(settings.batch, max(1, chunks)))))
+    tenth = max(1, epochs // 10)
+    turns = {"first_epoch": tenth, "every_epochs": tenth}
+    return {
+        "epochs": epochs,
+        "warmup_epochs": epochs / 20,
+        "picture_epochs": max(1, epochs // 5),
+        "unfreezing": settings.unfreezing.model_copy(update=turns),
     }
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from mast.config import Pretrain, Study, Train
+from mast.config import DetectorStage, Pretrain, Study, Train
 from mast.datasets.budget import Span, Strategy, propose
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.loading import FixedChunks
 from mast.recordings.store import AudioStore
 from mast.training.finetune import Lesson
+
+Stage = TypeVar("Stage", bound=DetectorStage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ def _steps(chunks: int, settings: Train) -> int:
     return max(1, chunks // settings.batch)
 
 
-def stretched(settings: Train, factor: float) -> Train:
+def stretched(settings: Stage, factor: float) -> Stage:
     """Everything that is counted in epochs, so many times as long."""
     unfreezing = settings.unfreezing
     turns = {

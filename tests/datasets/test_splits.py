@@ -457,6 +457,37 @@ def test_time_expansion_makes_more_chunks_and_moves_boxes(tmp_path: Path) -> Non
     assert splits_summary(write_splits(study)).boxes_left_out == {OUT_OF_BAND: 1}
 
 
+def test_as_labels_grow_the_shares_are_kept_and_so_is_the_test_set(tmp_path: Path) -> None:
+    rows = schedule(100)
+    first = chunks_of(study_of(tmp_path, rows, all_reviewed(rows[::4]), block_s=60))
+    study = study_of(tmp_path, rows, all_reviewed(rows), block_s=60)
+    grown = split_study(study)
+    counts = {row.split: row.recordings for row in grown.rows}
+    assert [counts[split] for split in SHARED] == pytest.approx([70, 15, 15], abs=1)
+    assert (grown.blocks, grown.kept_blocks) == (100, 25)
+    assert "25 of them from before: what tested goes on testing" in shown(grown)
+    tested = {chunk.recording_id for chunk in first if chunk.split == "test"}
+    assert tested <= {chunk.recording_id for chunk in chunks_of(study) if chunk.split == "test"}
+
+
+def test_other_settings_share_out_anew(tmp_path: Path) -> None:
+    rows = schedule(60)
+    for settings_ in ({"seed": 1}, {"guard_s": 0}, {"train": 0.5, "test": 0.35}):
+        split_study(study_of(tmp_path, rows, all_reviewed(rows[:30]), block_s=60))
+        assert split_study(study_of(tmp_path, rows, all_reviewed(rows), **settings_)).kept_blocks == 0
+
+
+def test_a_new_minute_goes_with_its_neighbours(tmp_path: Path) -> None:
+    rows = schedule(21, every_s=70)
+    first = chunks_of(study_of(tmp_path, rows, all_reviewed(rows[::2]), block_s=300))
+    before = {chunk.recording_id: chunk.split for chunk in first if chunk.split in SHARED}
+    second = chunks_of(study_of(tmp_path, rows, all_reviewed(rows), block_s=300))
+    after = {chunk.recording_id: chunk.split for chunk in second if chunk.split in SHARED}
+    for left, middle, right in zip(rows[::2], rows[1::2], rows[2::2], strict=False):
+        neighbours = {before[left.recording_id], before[right.recording_id]}
+        assert after.get(middle.recording_id, "guard") in neighbours | {"guard"}
+
+
 def test_another_seed_shares_out_another_way_but_the_same_much(tmp_path: Path) -> None:
     rows = schedule(60)
     tables = []
@@ -502,6 +533,7 @@ def test_no_timetable_leaks_or_loses_anything(timetable: Any, factor: float, shu
         study = study_of(Path(folder), rows, spans, time_expansion=factor, **chosen)
         chunks = chunks_of(study)
         summary = splits_summary(str(Path(folder, SPLITS_TABLE)))
+    with tempfile.TemporaryDirectory() as folder:
         again = [*rows]
         shuffled.shuffle(again)
         assert set(
@@ -511,6 +543,27 @@ def test_no_timetable_leaks_or_loses_anything(timetable: Any, factor: float, shu
     check_no_sample_twice(chunks)
     check_labels_were_reviewed(rows, spans, chunks, factor)
     check_guards(chunks, chosen["guard_s"], factor)
+
+
+@settings(max_examples=60, deadline=None)
+@given(timetables(), st.sampled_from([1.0, 4.0]), st.data())
+def test_what_was_shared_out_stays_where_it_went_when_labels_grow(
+    timetable: Any, factor: float, data: Any
+) -> None:
+    rows, spans, chosen = timetable
+    early = [span for span in spans if data.draw(st.booleans())]
+    with tempfile.TemporaryDirectory() as folder:
+        before = chunks_of(study_of(Path(folder), rows, early, time_expansion=factor, **chosen))
+        after = chunks_of(study_of(Path(folder), rows, spans, time_expansion=factor, **chosen))
+        summary = splits_summary(str(Path(folder, SPLITS_TABLE)))
+    foreign = {chunk.pool for chunk in after if chunk.split == chunk.pool}
+    for old, new in zip(before, after, strict=True):
+        if old.split in SHARED:
+            assert new.split == old.split or (new.split == "guard" and foreign)
+    check_every_chunk_once(rows, after, summary, factor)
+    check_no_sample_twice(after)
+    check_labels_were_reviewed(rows, spans, after, factor)
+    check_guards(after, chosen["guard_s"], factor)
 
 
 def check_every_chunk_once(

@@ -29,6 +29,7 @@ from mast.evaluation.metrics import (
     precision,
     precision_recall_curve,
     recall,
+    steady_threshold,
 )
 from tests.evaluation.made import GROUPS, boxes, in_group_order, ranking_of
 
@@ -134,6 +135,37 @@ def test_no_threshold_beats_the_best_one(predictions, truths):
     )  # of nothing where nothing can be found
     others = [f1(ranking.above(score)) for score in predictions.score]
     assert all(other <= reached for other in others)
+
+
+def test_the_steady_threshold_is_amid_all_that_are_nearly_best():
+    sure = ranked([1, 1, 0, 0], truths=2, scores=[0.9, 0.8, 0.4, 0.2])
+    assert steady_threshold(sure) == pytest.approx(0.6)  # anything from 0.4 up to 0.8 finds both and no more
+    lucky = ranked([1, 1, 1, 1, 0, 1, 0], truths=5, scores=[0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.1])
+    assert best_threshold(lucky) == 0.4
+    good = [
+        (0.6 + 0.5) / 2,
+        (0.4 + 0.1) / 2,
+    ]  # F1 of 8 / 9 and 10 / 11; at 0.5 and at 0.7 it is less than 0.9 of that
+    assert steady_threshold(lucky) == pytest.approx((0.1 * good[0] + 0.3 * good[1]) / 0.4)
+
+
+def test_where_a_single_score_is_there_it_is_the_steady_one_and_none_where_nothing_is_found():
+    assert steady_threshold(ranked([1, 1], truths=2, scores=[0.5, 0.5])) == 0.5
+    assert steady_threshold(ranked([0, 0], truths=2, scores=[0.5, 0.4])) == math.inf
+    assert steady_threshold(ranked([], truths=2)) == math.inf
+
+
+@given(boxes(scored=True), boxes(scored=False))
+def test_the_steady_threshold_is_the_mean_of_good_ones_on_a_fine_grid(predictions, truths):
+    ranking = ranking_of(predictions, truths, match(predictions, truths))
+    best = best_threshold(ranking)
+    if math.isinf(best) or ranking.score[0] - ranking.score[-1] < 0.01:
+        return
+    grid = np.linspace(ranking.score[-1], ranking.score[0], 4001)
+    reached = np.array([f1(ranking.above(score)) for score in grid])
+    good = grid[reached >= 0.9 * f1(ranking.above(best))]
+    if len(good) > 400:
+        assert steady_threshold(ranking) == pytest.approx(good.mean(), abs=0.002)
 
 
 @given(boxes(scored=True), boxes(scored=False))

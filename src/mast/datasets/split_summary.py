@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mast.config import Study
-from mast.datasets.split_table import write_splits
+from mast.datasets.split_table import story_of, write_splits
 from mast.datasets.splits import IN_DOMAIN, SHARED
 from mast.pictures.calendar import SiteDay, draw_calendar
 from mast.recordings.duplicates import connect
-from mast.recordings.scan import PROVENANCE
 from mast.storage import join, open_binary, written_whole
 
 if TYPE_CHECKING:
@@ -55,6 +53,7 @@ class SplitsSummary:
     location: str
     rows: tuple[SplitRow, ...]
     blocks: int
+    kept_blocks: int
     block_s: float
     left_out: dict[str, int]
     boxes_left_out: dict[str, int]
@@ -71,6 +70,7 @@ def splits_summary(location: str) -> SplitsSummary:
         location=location,
         rows=tuple(rows),
         blocks=story["blocks"],
+        kept_blocks=story.get("kept_blocks", 0),
         block_s=story["splits"]["block_s"],
         left_out=story["left_out"],
         boxes_left_out=story["boxes_left_out"],
@@ -129,6 +129,8 @@ def _remarks(summary: SplitsSummary) -> Iterator[str]:
         reached = " / ".join(f"{100 * shared_h.get(split, 0) / total:.0f}" for split in SHARED)
         plural = "" if summary.blocks == 1 else "s"
         yield f"Shared out: {summary.blocks:,} block{plural} of about {summary.block_s:g} s, {reached} % of the time"
+        if summary.kept_blocks:
+            yield f"  {summary.kept_blocks:,} of them from before: what tested goes on testing. splits.seed deals anew."
     else:
         yield "Nothing of the domain is reviewed: all of it is unlabelled. mast budget proposes what to label."
     if 0 < summary.blocks < len(SHARED):
@@ -151,8 +153,7 @@ def _read_story(location: str) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     with open_binary(location) as file:
-        story: dict[str, Any] = json.loads(pq.ParquetFile(file).metadata.metadata[PROVENANCE])
-    return story
+        return story_of(pq.ParquetFile(file))
 
 
 def query_chunks(location: str, sql: str) -> list[tuple[Any, ...]]:

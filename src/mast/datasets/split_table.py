@@ -21,7 +21,9 @@ from mast.datasets.splits import (
     FIRST_HELD_OUT,
     GUARD,
     IN_DOMAIN,
+    SHARED,
     UNLABELLED,
+    Dealt,
     Integers,
     Labelled,
     Plan,
@@ -43,6 +45,7 @@ from mast.study.products import PRODUCTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SPLITS_TABLE = "splits.parquet"
 RECORDINGS_AT_ONCE = 4096
@@ -87,12 +90,15 @@ class Account:
 
 
 def write_splits(study: Study) -> str:
-    """Decide what every chunk is for, from the tables of `mast scan`; returns where the new table is."""
+    """Decide what every chunk is for, from the tables of `mast scan`; returns where the new table is.
+
+    Where a table by the same settings is there already, labelled sound stays what it is for.
+    """
     import pyarrow.parquet as pq
 
     reviewed = reviewed_by_recording(study)
     boxes = boxes_by_recording(study, "animal")
-    plan = plan_blocks(_labelled(study, reviewed), study.splits)
+    plan = plan_blocks(_labelled(study, reviewed), study.splits, _dealt(study))
     writer_of = ChunkWriter(study, plan, reviewed, boxes)
     account, location = Account(), join(study.work, SPLITS_TABLE)
     schema = arrow_schema(SplitChunk)
@@ -113,6 +119,39 @@ def _labelled(study: Study, reviewed: Mapping[str, Floats]) -> Iterator[Labelled
                 yield Labelled(
                     sound.recording_id, sound.site, sound.start_local, sound.duration_s, spans, sound.pool
                 )
+
+
+def _dealt(study: Study) -> dict[str, Dealt]:
+    """What of each recording the table that is there shares out, if it was made by the same settings; or nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    location = join(study.work, SPLITS_TABLE)
+    if not exists(location):
+        return {}
+    columns, shared = ["recording_id", "start_s", "filled_s", "split"], pa.array(SHARED)
+    with open_binary(location) as file:
+        before = pq.ParquetFile(file)
+        if story_of(before)["splits"] != study.splits.model_dump(mode="json"):
+            return {}
+        lots = [
+            lot.filter(pc.is_in(lot["split"], shared))
+            for lot in before.iter_batches(CHUNKS_AT_ONCE, columns=columns)
+        ]
+    table = pa.Table.from_batches(lots, pa.schema([arrow_schema(SplitChunk).field(name) for name in columns]))
+    codes = pc.index_in(table["split"], shared)
+    numbers = {
+        "start_s": table["start_s"],
+        "end_s": pc.add(table["start_s"], table["filled_s"]),
+        "split": codes,
+    }
+    rows = _by_recording(pa.table({"recording_id": table["recording_id"], **numbers}), tuple(numbers))
+    factors = {name: item.time_expansion for name, item in study.collections.items()}
+    return {
+        name: Dealt(own[:, :2] / factors.get(name.partition("/")[0], 1.0), own[:, 2].astype(np.int64))
+        for name, own in rows.items()
+    }
 
 
 def _sounds(study: Study, account: Account) -> Iterator[Sound]:
@@ -311,12 +350,19 @@ def _by_recording(table: pa.Table | None, columns: tuple[str, ...]) -> dict[str,
     return dict(zip(ids[first], np.split(values, first[1:]), strict=True))
 
 
+def story_of(table: pq.ParquetFile) -> dict[str, Any]:
+    """How a table of splits came about."""
+    story: dict[str, Any] = json.loads(table.metadata.metadata[PROVENANCE])
+    return story
+
+
 def _story(study: Study, plan: Plan, account: Account) -> str:
     story = {
         "mast_version": __version__,
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "splits": study.splits.model_dump(mode="json"),
         "blocks": plan.block_count(),
+        "kept_blocks": plan.kept,
         "left_out": dict(+account.left_out),
         "boxes_left_out": dict(+account.boxes_left_out),
         "remarks": dict(+account.remarks),

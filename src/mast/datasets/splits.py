@@ -1,7 +1,8 @@
 """What each chunk is for, so that nothing heard in training is heard again in a test.
 
 Chunks overlap, and a bird goes on singing: chunks drawn at random leak. So time is shared out in blocks: stretches of a
-site's clock go to one split together, and a guard gap stays empty between neighbours of different splits.
+site's clock go to one split together, and a guard gap stays empty between neighbours of different splits. Labels grow:
+what was shared out before stays where it went, so that no test set becomes something to train on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from fnmatch import translate
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,9 @@ IN_DOMAIN = "in-domain"
 SHARED = ("train", "val", "test")
 GUARD, UNLABELLED, FIRST_HELD_OUT = 3, 4, 5
 """Codes of splits beyond the shared ones; `split_names` spells them out."""
+
+FREE = -1
+"""In place of a code: not shared out yet."""
 
 EDGE_S = 0.01
 """Annotation tables round: a reviewed span reaches this much further than it says."""
@@ -124,6 +129,14 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Dealt:
+    """What of a recording was shared out before: stretches in seconds of its own, and codes of their splits."""
+
+    spans: Floats  # (N, 2)
+    split: Integers  # (N,)
+
+
+@dataclass(frozen=True, slots=True)
 class Blocks:
     """A site's reviewed time of the domain in blocks: stretches of its timeline, their splits, and gaps to be kept."""
 
@@ -144,16 +157,21 @@ class Plan:
 
     blocks: Mapping[str | None, Blocks]
     positions_s: Mapping[str, float]
+    kept: int = 0
+    """Blocks that were there before."""
 
     def block_count(self) -> int:
         """Blocks of all sites."""
         return sum(len(blocks.split) for blocks in self.blocks.values())
 
 
-def plan_blocks(labelled: Iterable[Labelled], settings: Splits) -> Plan:
+def plan_blocks(
+    labelled: Iterable[Labelled], settings: Splits, dealt: Mapping[str, Dealt] = MappingProxyType({})
+) -> Plan:
     """Cut every site's reviewed time into blocks and share these out; the order of `labelled` does not matter.
 
-    Held-out recordings are not shared out, but their neighbours by the clock keep the guard gap to them.
+    Time that was shared out before, as `dealt` tells for each recording, keeps its split, and so does what lies within
+    half a block of it. Held-out recordings are not shared out, but their neighbours by the clock keep the guard gap.
     """
     shared: dict[str | None, list[Labelled]] = {}
     held_out: dict[str | None, list[Floats]] = {}
@@ -164,19 +182,26 @@ def plan_blocks(labelled: Iterable[Labelled], settings: Splits) -> Plan:
             held_out.setdefault(item.site, []).append(item.spans + _clock_s(item.start))
     sites = sorted(shared, key=lambda site: (site is not None, site or ""))
     positions: dict[str, float] = {}
-    cut: list[tuple[Floats, Floats]] = []
+    cut: list[tuple[Floats, Integers, Floats]] = []
     for site in sites:
         positions |= _positions(shared[site])
-        spans = [item.spans + positions[item.recording_id] for item in shared[site]]
-        cut.append(_cut(np.concatenate(spans), settings.block_s))
-    heard_s = np.concatenate([np.zeros(0), *(heard for _, heard in cut)])
-    codes = share_out(heard_s, (settings.train, settings.val, settings.test), settings.seed)
+        spans = np.concatenate([item.spans + positions[item.recording_id] for item in shared[site]])
+        known = [
+            Dealt(dealt[name].spans + positions[name], dealt[name].split)
+            for name in (item.recording_id for item in shared[site])
+            if name in dealt
+        ]
+        cut.append(_cut(merged(spans), _kept(known, settings), settings.block_s))
+    known_codes = np.concatenate([np.zeros(0, np.int64), *(codes for _, codes, _ in cut)])
+    heard_s = np.concatenate([np.zeros(0), *(heard for _, _, heard in cut)])
+    shares = (settings.train, settings.val, settings.test)
+    codes = share_out(heard_s, shares, settings.seed, known_codes)
     blocks: dict[str | None, Blocks] = {}
-    for site, (spans_s, heard) in zip(sites, cut, strict=True):
+    for site, (spans_s, _, heard) in zip(sites, cut, strict=True):
         split, codes = codes[: len(heard)], codes[len(heard) :]
         foreign = np.concatenate([np.zeros((0, 2)), *held_out.get(site, ())])
         blocks[site] = Blocks(spans_s, split, _gaps(spans_s, split, foreign, settings.guard_s))
-    return Plan(blocks, positions)
+    return Plan(blocks, positions, int((known_codes != FREE).sum()))
 
 
 def _gaps(spans: Floats, split: Integers, foreign: Floats, guard_s: float) -> Floats:
@@ -205,13 +230,65 @@ def _positions(labelled: Iterable[Labelled]) -> dict[str, float]:
     return positions
 
 
-def _cut(spans: Floats, block_s: float) -> tuple[Floats, Floats]:
+def _kept(known: Sequence[Dealt], settings: Splits) -> Dealt:
+    """Blocks of a site that were there before: stretches of one split with half a block on either side of each.
+
+    Where two of different splits come together, they meet halfway. They overlap only if clocks or sites were corrected.
+    """
+    spans = np.concatenate([np.zeros((0, 2)), *(item.spans for item in known)])
+    split = np.concatenate([np.zeros(0, np.int64), *(item.split for item in known)])
+    reach_s = max(settings.block_s, settings.guard_s) / 2
+    runs: list[tuple[float, float, int]] = []
+    for row in np.argsort(spans[:, 0]):
+        (start_s, end_s), code = spans[row], split[row]
+        if runs and code == runs[-1][2] and start_s <= runs[-1][1] + 2 * reach_s:
+            runs[-1] = (runs[-1][0], max(end_s, runs[-1][1]), code)
+        elif not runs or end_s > runs[-1][1]:
+            runs.append((start_s, end_s, code))
+    begin_s, end_s, codes = np.array(runs).reshape(-1, 3).T
+    middle_s = (end_s[:-1] + begin_s[1:]) / 2
+    first_s = np.maximum(begin_s - reach_s, np.append(-np.inf, middle_s)[: len(runs)])
+    last_s = np.minimum(end_s + reach_s, np.append(middle_s, np.inf)[: len(runs)])
+    return Dealt(np.stack([first_s, last_s], axis=1), codes.astype(np.int64))
+
+
+def _cut(stretches: Floats, kept: Dealt, block_s: float) -> tuple[Floats, Integers, Floats]:
+    """All blocks of reviewed time in order, their codes if they have one, and how much each has. → (B, 2), (B,), (B,)
+
+    What lies in no block that was there before is cut into new ones, none of them across an old one.
+    """
+    free = _without(stretches, kept.spans)
+    gap = np.searchsorted(kept.spans[:, 0], free[:, 0])
+    new = [_pieces(free[gap == number], block_s) for number in np.unique(gap)]
+    spans = np.concatenate([kept.spans, *(spans for spans, _ in new)])
+    heard_s = np.concatenate([_heard_s(stretches, kept.spans), *(heard for _, heard in new)])
+    codes = np.append(kept.split, np.full(len(spans) - len(kept.split), FREE))
+    order = np.argsort(spans[:, 0])
+    return spans[order], codes[order], heard_s[order]
+
+
+def _without(stretches: Floats, taken: Floats) -> Floats:
+    """Stretches less those that are taken; both are in order, and none of a kind overlap. (N, 2), (M, 2) → (K, 2)"""
+    edges = np.unique(np.concatenate([stretches, taken]))
+    parts = np.stack([edges[:-1], edges[1:]], axis=1)
+    middle = parts.mean(axis=1)
+    is_there, is_taken = reaches(stretches, middle, middle)[1], reaches(taken, middle, middle)[1]
+    return parts[is_there & ~is_taken]
+
+
+def _heard_s(stretches: Floats, blocks: Floats) -> Floats:
+    """How much of the stretches lies in each block. (N, 2), (B, 2) → (B,)"""
+    lengths_s = np.stack([np.zeros(len(stretches)), stretches[:, 1] - stretches[:, 0]], axis=1)
+    until_s: Floats = np.interp(blocks, stretches.ravel(), lengths_s.ravel().cumsum())
+    return until_s[:, 1] - until_s[:, 0]
+
+
+def _pieces(stretches: Floats, block_s: float) -> tuple[Floats, Floats]:
     """Blocks of about `block_s` of reviewed time, and how much each has. (N, 2) → (B, 2), (B,)
 
     Long stretches are cut into equal pieces; short ones are gathered for as long as that brings a block nearer to its
     length. Recordings that run at the same time share their blocks.
     """
-    stretches = merged(spans)
     pieces = np.maximum(1, np.rint((stretches[:, 1] - stretches[:, 0]) / block_s)).astype(int)
     number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     step_s = np.repeat((stretches[:, 1] - stretches[:, 0]) / pieces, pieces)
@@ -226,24 +303,31 @@ def _cut(spans: Floats, block_s: float) -> tuple[Floats, Floats]:
     return np.stack([starts[first], (starts + step_s)[last]], axis=1), np.add.reduceat(step_s, first)
 
 
-def share_out(heard_s: Floats, shares: Sequence[float], seed: int) -> Integers:
+def share_out(heard_s: Floats, shares: Sequence[float], seed: int, known: Integers | None = None) -> Integers:
     """Codes of blocks, as near to the shares of their time as `SHUFFLES` tries come. (B,) → (B,)
 
-    Every split with a share gets a block; where there are too few, train comes first and then val.
+    A block that has a code in `known` keeps it. Every split that lacks time gets a block; where there are too few, the
+    one that lacks most comes first.
     """
-    wanted = np.array(shares)
-    used = np.flatnonzero(wanted > 0)
-    rng = np.random.default_rng(seed)
-    best, best_miss = np.zeros(len(heard_s), np.int64), np.inf
-    for _ in range(SHUFFLES if len(heard_s) else 0):
-        order = rng.permutation(len(heard_s))
-        codes = np.empty(len(heard_s), np.int64)
-        codes[order] = used[_portions(heard_s[order], wanted[used])]
-        got = np.bincount(codes, heard_s, len(wanted)) / heard_s.sum()
-        miss = float(np.abs(got - wanted).sum())
+    best = np.full(len(heard_s), FREE) if known is None else known
+    free, rng, best_miss = np.flatnonzero(best == FREE), np.random.default_rng(seed), np.inf
+    lacking = np.array(shares) - _shares(best, heard_s, len(shares))
+    used = np.argsort(-lacking, kind="stable")[: max(1, (lacking > 0).sum())]
+    for _ in range(SHUFFLES if len(free) else 0):
+        order = rng.permutation(free)
+        codes = best.copy()
+        codes[order] = used[_portions(heard_s[order], lacking[used])]
+        miss = float(np.abs(_shares(codes, heard_s, len(shares)) - shares).sum())
         if miss < best_miss - 1e-9:
             best, best_miss = codes, miss
     return best
+
+
+def _shares(codes: Integers, heard_s: Floats, splits: int) -> Floats:
+    """Shares of all time that splits have. (B,), (B,) → (splits,)"""
+    is_dealt = codes != FREE
+    shares: Floats = np.bincount(codes[is_dealt], heard_s[is_dealt], splits) / max(heard_s.sum(), 1e-9)
+    return shares
 
 
 def _portions(heard_s: Floats, shares: Floats) -> Integers:

@@ -23,7 +23,7 @@ from mast.errors import ConfigError, ModelError
 from mast.evaluation.figures import set_results
 from mast.evaluation.intervals import RESAMPLES, Interval
 from mast.evaluation.matching import Boxes
-from mast.evaluation.metrics import best_threshold
+from mast.evaluation.metrics import steady_threshold
 from mast.evaluation.report import write_report
 from mast.evaluation.results import REPORT, Results, fingerprint_truths, write_results
 from mast.evaluation.trial import Trial, Truths, match_chunks, rows_of_each
@@ -212,13 +212,13 @@ def threshold_of(location: str, loaded: Loaded[Any], hear: Callable[[str], Trial
             f"{location} was saved without a threshold, and the validation split has no box to choose one on. "
             "Give splits.val a larger share and run mast splits again, or train the model with mast train."
         )
-    best = best_threshold(match_chunks(validation).ranking)
-    if math.isinf(best):
+    steady = steady_threshold(match_chunks(validation).ranking)
+    if math.isinf(steady):
         return (
-            best,
+            steady,
             "the model was saved without a threshold, and no box is right on the validation split at any",
         )
-    return best, "the model was saved without a threshold; this one has the best F1 on the validation split"
+    return steady, "the model was saved without a threshold; this one has a good F1 on the validation split"
 
 
 def _identified(location: str, description: Description) -> dict[str, Any]:

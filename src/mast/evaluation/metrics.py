@@ -9,6 +9,7 @@ Every metric takes a weight for each unit, a recording or a chunk: how often it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,9 @@ COCO_RECALLS: Floats = np.linspace(0, 1, 101)
 """Recalls at which COCO reads precision; made as COCO makes them, since 0.35 and 35 / 100 round differently there."""
 
 ELEVEN_RECALLS: Floats = np.arange(11) / 10
+
+NEARLY = 0.9
+"""A threshold with so large a share of the highest F1 is nearly as good (decision 0012)."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +182,35 @@ def precision_recall_curve(ranking: Ranking) -> Curve:
 
 
 def best_threshold(ranking: Ranking) -> float:
-    """The score whose predictions reach the highest F1, to be found on validation data (paper, Evaluation Details).
+    """The score whose predictions reach the highest F1: what a threshold could have done at best.
 
     Of equally good scores the highest, so the fewest predictions; infinite where no prediction finds anything.
     """
-    last = _last_of_equal(ranking.score)
-    reached = 2 * np.cumsum(ranking.is_hit)[last] / (last + 1 + ranking.truths.sum())
+    score, reached = _f1_by_score(ranking)
     best = np.argmax(np.append(0.0, reached))  # the first of equals
-    return float(np.append(np.inf, ranking.score[last])[best])
+    return float(np.append(np.inf, score)[best])
+
+
+def steady_threshold(ranking: Ranking) -> float:
+    """The threshold to take from validation data: the mean of all that reach nearly the highest F1.
+
+    The score of the highest F1 itself is a matter of luck where boxes are few. Infinite where nothing finds anything.
+    """
+    score, reached = _f1_by_score(ranking)
+    if not reached.max(initial=0.0):
+        return math.inf
+    is_good = reached >= NEARLY * reached.max()
+    lower = np.append(score[1:], score[-1:])
+    width = (score - lower)[is_good]
+    middle = ((score + lower) / 2)[is_good]
+    return float(np.average(middle, weights=width if width.any() else None))
+
+
+def _f1_by_score(ranking: Ranking) -> tuple[Floats, Floats]:
+    """Scores that occur, from the highest down, and F1 of all predictions of at least each. (S,), (S,)"""
+    last = _last_of_equal(ranking.score)
+    reached: Floats = 2 * np.cumsum(ranking.is_hit)[last] / (last + 1 + ranking.truths.sum())
+    return ranking.score[last], reached
 
 
 def _ap_at(points: Floats, ranking: Ranking, weight: Floats | None) -> float:

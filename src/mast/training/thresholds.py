@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from mast.evaluation.matching import Boxes, match
-from mast.evaluation.metrics import METRICS, Ranking, best_threshold
+from mast.evaluation.metrics import METRICS, Ranking, steady_threshold
 from mast.models.decoding import Detections
 
 REPORTED = ("precision", "recall", "f1", "ap_11_points")
@@ -29,23 +29,23 @@ class Threshold:
 def choose_threshold(
     found: Sequence[Detections], truths: Sequence[Tensor], fallback: float, min_iou: float = 0.5
 ) -> Threshold:
-    """The score of the highest F1 over chunks (paper, Evaluation Details), or a fallback where nothing tells it.
+    """The score that is good for F1 over chunks (paper, Evaluation Details), or a fallback where nothing tells it.
 
     Average precision needs no threshold: `ap_area` is that of all candidates, the others hold from the score up.
     """
     if not truths:
         return Threshold(fallback, "least score of a candidate: there is no validation sound", {})
     ranking = ranked(found, truths, min_iou)
-    best = best_threshold(ranking)
-    is_told = math.isfinite(best)
-    score = best if is_told else fallback
+    steady = steady_threshold(ranking)
+    is_told = math.isfinite(steady)
+    score = steady if is_told else fallback
     measured = {name: METRICS[name](ranking.above(score), None) for name in REPORTED}
     measured["ap_area"] = METRICS["ap_area"](ranking, None)
     results: dict[str, JsonValue] = {
         f"validation_{name}": value for name, value in measured.items() if math.isfinite(value)
     }
     reason = (
-        "best F1 on validation" if is_told else "least score of a candidate: nothing was found on validation"
+        "good F1 on validation" if is_told else "least score of a candidate: nothing was found on validation"
     )
     return Threshold(score, reason, results)
 
