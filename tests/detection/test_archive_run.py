@@ -285,7 +285,7 @@ def test_a_gpu_is_seen_by_what_the_system_has(monkeypatch):
 @pytest.mark.parametrize(
     ("end", "tally", "missing", "code", "words"),
     [
-        ("finished", Tally(ok=1), 0, 0, "Next: mast report out tells what was heard, mast review out "),
+        ("finished", Tally(ok=1), 0, 0, "Sounds: out/events, every recording: out/status"),
         ("finished", Tally(quarantined=1), 0, 3, "Copy such files from their cards once more"),
         ("finished", Tally(ok=1), 4, 0, "4 parts are still to do by other shards"),
         ("stopped", Tally(quarantined=1), 4, 143, "Stopped, and kept in out. The same command goes on"),
@@ -296,6 +296,8 @@ def test_every_end_has_its_code_and_its_next_step(end, tally, missing, code, wor
     outcome = Outcome("out", end, tally, missing)
     assert outcome.exit_code == code
     assert words in outcome.summary()
+    step = "Next: mast report out tells what was heard, mast review out lets you check it."
+    assert outcome.next_step() == (None if missing else step)
 
 
 LIGHT = """

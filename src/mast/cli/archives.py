@@ -128,6 +128,8 @@ def detect(
     elif embed and not len(archive.missing()):
         with progress_bars() as on_progress:
             typer.echo(embed_events(out, model, on_progress=on_progress).summary())
+    if step := outcome.next_step():
+        typer.echo(step)
     raise typer.Exit(outcome.exit_code)
 
 

@@ -48,23 +48,25 @@ class Outcome:
         return codes.get(self.end, 3 if self.tally.quarantined else 0)
 
     def summary(self) -> str:
-        """What came of it, where it is and what to do next, for a person to read."""
+        """What came of it and where it is, for a person to read."""
         if self.end != "finished":
             return f"Stopped, and kept in {self.out}. The same command goes on from there."
         lines = [self.tally.summary(), f"Sounds: {self.out}/events, every recording: {self.out}/status"]
         if self.missing:
             lines.append(f"{self.missing:,} parts are still to do by other shards.")
-            return "\n".join(lines)
-        if self.tally.quarantined:
+        elif self.tally.quarantined:
             lines.append(
                 "The status tells which were quarantined. Copy such files from their cards once more, and give them "
                 "with another --out; the others are done."
             )
-        place = shlex.quote(self.out)
-        lines.append(
-            f"Next: mast report {place} tells what was heard, mast review {place} lets you check it."
-        )
         return "\n".join(lines)
+
+    def next_step(self) -> str | None:
+        """What to do when all of it is done."""
+        if self.end != "finished" or self.missing:
+            return None
+        place = shlex.quote(self.out)
+        return f"Next: mast report {place} tells what was heard, mast review {place} lets you check it."
 
 
 def carry_out(
