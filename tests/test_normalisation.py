@@ -144,7 +144,8 @@ def test_statistics_of_one_pass_equal_those_of_everything_at_once(
     expected = plain_statistics(paths)
     np.testing.assert_allclose((found.mean, found.std, found.band_deviation), expected, atol=2e-3)
     filled_s = store.filled(spans, SAMPLES).sum() / 16_000
-    assert found.provenance == Provenance(store.fingerprint, len(spans), filled_s)
+    shown = Spectrogram().model_dump(mode="json")
+    assert found.provenance == Provenance(store.fingerprint, len(spans), filled_s, shown)
     assert progress[-1] == (filled_s, len(spans) * 0.64)
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -30,11 +30,15 @@ OnProgress = Callable[[float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Which sound some statistics are of: the prepared audio's fingerprint, how many spans of it, how long in all."""
+    """What some statistics are of: the prepared audio's fingerprint, how many spans of it, how long in all.
+
+    `spectrogram` has the settings it was looked at with; older files do not tell.
+    """
 
     fingerprint: str
     spans: int
     seconds: float
+    spectrogram: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,8 @@ def measure_statistics(
         on_progress(filled_samples / rate_hz, len(spans) * samples / rate_hz)
     if not sums.count:
         raise AudioError(f"{store.location}: there is no sound to measure.")
-    provenance = Provenance(store.fingerprint, len(spans), filled_samples / rate_hz)
+    shown = settings.model_dump(mode="json")
+    provenance = Provenance(store.fingerprint, len(spans), filled_samples / rate_hz, shown)
     std, band_deviation = (math.sqrt(total / sums.count) for total in (sums.squares, sums.band_squares))
     return Statistics(sums.mean, std, band_deviation, provenance)
 

@@ -1,5 +1,6 @@
 """Batches from a really prepared store: the right sound, the right boxes, the same for any number of workers."""
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -160,6 +161,20 @@ def test_another_kind_of_normalisation_takes_the_same_statistics_and_none_is_mad
     assert read_normalisation(bare.model_copy(update={"normalisation": "audiomae"})).kind == "audiomae"
     with pytest.raises(ConfigError, match="mast prepare"):
         read_normalisation(bare)
+
+
+def test_statistics_of_another_spectrogram_are_refused_and_older_files_that_do_not_tell_are_taken(
+    study, tmp_path
+):
+    kept = read_normalisation(study)
+    narrow = study.model_copy(
+        update={"spectrogram": study.spectrogram.model_copy(update={"high_hz": 7000.0})}
+    )
+    with pytest.raises(ConfigError, match="high_hz was 8000.0, is now 7000.0.*Run mast prepare again"):
+        read_normalisation(narrow)
+    silent = replace(kept, provenance=replace(kept.provenance, spectrogram=None))
+    (tmp_path / "normalisation.json").write_text(silent.to_json())
+    assert read_normalisation(narrow.model_copy(update={"work": str(tmp_path)})) == silent
 
 
 def test_the_noise_bank_is_made_of_quiet_training_chunks(study, store):

@@ -63,6 +63,14 @@ def read_normalisation(study: Study) -> Normalisation:
             f"{location} was written for {kept.kind} and holds no statistics of this study, which normalisation "
             f"{study.normalisation} needs. Run mast prepare again."
         )
+    then, now = kept.provenance.spectrogram, study.spectrogram.model_dump(mode="json")
+    if then is not None and then != now:
+        changed = [
+            f"{name} was {then.get(name)}, is now {now[name]}" for name in now if then.get(name) != now[name]
+        ]
+        raise ConfigError(
+            f"{location} was measured on another spectrogram ({'; '.join(changed)}). Run mast prepare again."
+        )
     return replace(kept, kind=study.normalisation)
 
 
