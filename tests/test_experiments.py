@@ -27,7 +27,7 @@ SETS = [word for item in SHORT for word in ("--set", item)]
 UNSURE = ["--set", "selftrain.min_precision=null", "--set", "selftrain.curriculum=expert"]
 """A teacher of one step is never sure, and its boxes are too many to learn from in a test."""
 
-ROWS = ["--rows", "energy", "recommended"]
+ROWS = ["--rows", "energy", "rehearsed_st"]
 EXPERIMENTS = {
     "knn_probe": (
         [DATA, "--files", "2", "--epochs", "1", "--seeds", "1"],

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from experiments.run import Table, show, summary_of
-from experiments.shift.methods import METHODS, Budget, budgeted, shortened, stretched
+from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened, stretched
 from experiments.shift.summary import (
     BASELINES,
     HEADLINE,
@@ -18,6 +18,7 @@ from experiments.shift.summary import (
     finished_cells,
     mean_interval,
     summary,
+    taken_back,
     targets,
 )
 from experiments.shift.tables import (
@@ -199,9 +200,10 @@ def test_the_best_baseline_is_that_of_validation_and_of_the_first_seed(tmp_path)
 def test_a_summary_by_hand(tmp_path):
     cell_at(tmp_path, "fcos", 0, right=0.5)
     for seed, right in enumerate((1.0, 0.5)):
-        cell_at(tmp_path, "recommended", seed, right=right)
+        cell_at(tmp_path, RECOMMENDED, seed, right=right)
     told = summary(finished_cells(tmp_path), resamples=50)
     assert told["best_baseline"]["name"] == "fcos" and "validation" in told["best_baseline"]["chosen_by"]
+    assert told["recommended"]["name"] == RECOMMENDED
     site = told["recommended"]["site"]
     assert site["f1"] == 0.75 and site["f1_by_seed"] == [1.0, 0.5] and told["recommended"]["seeds"] == 2
     low, high = site["f1_interval"]
@@ -213,6 +215,19 @@ def test_a_summary_by_hand(tmp_path):
     assert told["targets"]["d"] == {
         "claim": "share of in-domain F1 kept on site", "least": 0.65, "value": 1.0, "reached": True,
     }  # fmt: skip
+
+
+def test_the_guard_has_caught_the_union_where_a_round_was_taken_back_in_every_seed(tmp_path):
+    rounds = {0: [None, "F1 on validation fell"], 1: ["boxes ran away"], 2: [None]}
+    for seed, rejected in rounds.items():
+        cell = cell_at(tmp_path, "st_union", seed, right=0.5)
+        for number, why in enumerate(rejected, start=1):
+            (cell / f"round_{number}").mkdir()
+            (cell / f"round_{number}" / "round.json").write_text(json.dumps({"rejected": why}))
+    cells = finished_cells(tmp_path)["st_union"]
+    assert taken_back({}) is None and taken_back({0: cells[0], 1: cells[1]}) == 1.0
+    told = summary(finished_cells(tmp_path), resamples=5)["targets"]["e"]
+    assert told["value"] == pytest.approx(2 / 3) and told["reached"] is False
 
 
 def test_a_target_is_missed_by_a_little_and_met_at_its_mark():

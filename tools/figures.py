@@ -142,7 +142,7 @@ def narrow_band() -> str:
 
 
 def real() -> str:
-    """Real studies: the recommended preset, the same detector from random weights, and an energy threshold."""
+    """Real studies: after rehearsal, with and without self-training, from random weights, and an energy threshold."""
     from experiments.shift.tables import MAIN, interval
 
     if not (ROOT / "experiments/results/real.json").exists():
@@ -167,7 +167,7 @@ def real() -> str:
             cells = " | ".join(interval(sets["both"][name]) for name in shown[:3])
             lines.append(f"| {study} | {MAIN[one]}, less {MAIN[other]} | {cells} |")
     taught = [
-        item["stayed"] for own in found["studies"].values() for item in own["made"]["recommended"].values()
+        item["stayed"] for own in found["studies"].values() for item in own["made"]["rehearsed_st"].values()
     ]
     heard = sorted({name for names in found["start_heard"].values() for name in names})
     lines += [

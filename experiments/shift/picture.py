@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.shift.tables import MAIN, SPLITS
 from mast.pictures.curves import COLOURS, GRID, HEIGHT_IN, WIDTH_IN
 
-ROLES = ("best_baseline", "scratch", "mast", "mast_st", "rehearsed", "recommended")
+ROLES = ("best_baseline", "scratch", "mast", "mast_st", "rehearsed_st", "recommended")
 FIGURES = {"f1": "F1 at the threshold of validation", "ap": "Average precision"}
 APART = 0.09
 """Steps between methods of one test set, of the distance between test sets."""
@@ -54,4 +54,4 @@ def draw_shift(summary: Mapping[str, Any]) -> Figure:
 def _title(role: str, summary: Mapping[str, Any]) -> str:
     if role == "best_baseline":
         return f"best baseline: {MAIN[summary[role]['name']]}"
-    return MAIN[role]
+    return MAIN[summary[role].get("name", role)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.shift.methods import METHODS
+from experiments.shift.methods import METHODS, RECOMMENDED
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.figures import SEED
 from mast.evaluation.intervals import RESAMPLES, Interval, confidence_interval
@@ -34,16 +34,19 @@ HEADLINE = (
     "control",
     "rehearsed",
     "rehearsed_control",
+    "rehearsed_st",
     "recommended",
 )
 PAIRS = (
     ("recommended", "best_baseline"),
     ("mast_st", "control"),
     ("mast", "scratch"),
-    ("recommended", "rehearsed_control"),
+    ("mast_equal_rates", "scratch"),
+    ("rehearsed_st", "rehearsed_control"),
     ("rehearsed", "scratch"),
 )
 CHOICE = "average precision on in-domain validation, of the first seed"
+ADVICE = "cost: what takes longer brings nothing that is sure"
 BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
 
 Cells = Mapping[str, Mapping[int, Path]]
@@ -69,12 +72,16 @@ TARGETS = {
     "a_ap": Target("recommended beats the best baseline", PAIRS[0], "site", "ap", 0.10),
     "b_site": Target("self-training beats as many steps on labels alone", PAIRS[1], "site", "ap", 0.05),
     "b_in_domain": Target("and loses no more than 0.03 in-domain", PAIRS[1], "in_domain", "ap", -0.03),
-    "b_recommended_site": Target("so it does after rehearsal", PAIRS[3], "site", "ap", 0.05),
-    "b_recommended_in_domain": Target("and loses no more there", PAIRS[3], "in_domain", "ap", -0.03),
+    "b_rehearsed_site": Target("so it does after rehearsal", PAIRS[4], "site", "ap", 0.05),
+    "b_rehearsed_in_domain": Target("and loses no more there", PAIRS[4], "in_domain", "ap", -0.03),
     "c": Target("pretraining beats random weights", PAIRS[2], "site", "ap", 0.05),
+    "c_equal_rates": Target("so it does at equal learning rates", PAIRS[3], "site", "ap", 0.05),
 }
 KEPT = 0.65
 """Share of its in-domain F1 that `recommended` is to keep at other sites: target d."""
+
+UNION = "st_union"
+"""Self-training that fails by the paper's account; its guard is to take it back: target e."""
 
 
 def finished_cells(folder: Path) -> dict[str, dict[int, Path]]:
@@ -106,10 +113,12 @@ def summary(cells: Cells, resamples: int = RESAMPLES) -> dict[str, Any]:
     held = {name: {seed: held_of(cell) for seed, cell in seeds.items()} for name, seeds in cells.items()}
     methods = {name: _figures([*seeds.values()], resamples) for name, seeds in held.items()}
     chosen = best_baseline(cells)
-    roles = {role: chosen if role == "best_baseline" else role for role in HEADLINE}
-    told: dict[str, Any] = {role: methods[name] for role, name in roles.items() if name in methods}
-    if chosen:
-        told["best_baseline"] = {"name": chosen, "chosen_by": CHOICE, **methods[chosen]}
+    roles = {name: name for name in METHODS} | {"best_baseline": chosen, "recommended": RECOMMENDED}
+    known = {role: methods.get(roles[role] or "") for role in HEADLINE}
+    told: dict[str, Any] = {role: figures for role, figures in known.items() if figures}
+    for role, why in (("best_baseline", CHOICE), ("recommended", ADVICE)):
+        if role in told:
+            told[role] = {"name": roles[role], "chosen_by": why, **told[role]}
     differences = {}
     for pair in PAIRS:
         first, second = (held.get(roles[role] or "", {}) for role in pair)
@@ -120,7 +129,7 @@ def summary(cells: Cells, resamples: int = RESAMPLES) -> dict[str, Any]:
     return {
         **told,
         "differences": differences,
-        "targets": targets(differences, told.get("recommended")),
+        "targets": targets(differences, told.get("recommended"), taken_back(cells.get(UNION, {}))),
         "methods": methods,
     }
 
@@ -178,7 +187,16 @@ def _differences(first: Sequence[Held], second: Sequence[Held], resamples: int) 
     return figures
 
 
-def targets(differences: Mapping[str, Any], recommended: Mapping[str, Any] | None) -> dict[str, Any]:
+def taken_back(cells: Mapping[int, Path]) -> float | None:
+    """Share of seeds in which a guard took a round of self-training back; None where there are none."""
+    rounds = [[*cell.glob("round_*/round.json")] for cell in cells.values()]
+    caught = [any(json.loads(path.read_text("utf-8"))["rejected"] for path in paths) for paths in rounds]
+    return sum(caught) / len(caught) if caught else None
+
+
+def targets(
+    differences: Mapping[str, Any], recommended: Mapping[str, Any] | None, caught: float | None = None
+) -> dict[str, Any]:
     """What was asked for, what came out, and whether that is enough; None where a row is missing."""
     told: dict[str, Any] = {}
     for name, target in TARGETS.items():
@@ -193,6 +211,11 @@ def targets(differences: Mapping[str, Any], recommended: Mapping[str, Any] | Non
     if recommended and recommended["in_domain"]["f1"] and recommended["site"]["f1"] is not None:
         kept = _rounded(recommended["site"]["f1"] / recommended["in_domain"]["f1"])
     told["d"] = {"claim": "share of in-domain F1 kept on site", "least": KEPT, "value": kept}
+    told["e"] = {
+        "claim": "share of seeds in which the guard takes the union back",
+        "least": 1,
+        "value": caught,
+    }
     for item in told.values():
         item["reached"] = None if item["value"] is None else item["value"] >= item["least"]
     return told

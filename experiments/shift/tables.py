@@ -22,9 +22,9 @@ MAIN = {
     "control": "MAST + as many steps on labels alone",
     "mast_st": "MAST + self-training",
     "rehearsed_only": "rehearsed, labels for the threshold alone",
-    "rehearsed": "rehearsed, then labels",
+    "rehearsed": "rehearsed, then labels (recommended)",
     "rehearsed_control": "rehearsed + as many steps on labels alone",
-    "recommended": "recommended: rehearsed + self-training",
+    "rehearsed_st": "rehearsed + self-training",
 }
 BASELINE_ROWS = ("energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo")
 ABLATIONS = {
