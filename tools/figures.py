@@ -551,6 +551,18 @@ def novelty() -> str:
     )
 
 
+def site_thresholds() -> str:
+    """F1 at other sites with one threshold, with one for each found without labels, and in hindsight."""
+    from experiments.shift.tables import MAIN, grid
+
+    found = result("experiments/results/site_thresholds.json")["detectors"]
+    ways = [*next(iter(found.values()))]
+    lines = [
+        [MAIN[name.partition("/")[0]], *(f"{own[way]:.2f}" for way in ways)] for name, own in found.items()
+    ]
+    return grid(["F1 at other sites", *ways], lines)
+
+
 def thresholds() -> str:
     """What a threshold from few validation boxes costs, by the rule that chooses it."""
     found = result("experiments/results/thresholds.json")
@@ -591,6 +603,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "narrow_band": narrow_band,
     "real": real,
     "search": search,
+    "site_thresholds": site_thresholds,
     "thresholds": thresholds,
     **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations")},
 }
