@@ -2,13 +2,14 @@
 
 import json
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from experiments.baselines import pyramids, yolo
-from experiments.baselines.energy import DB_PER_SCORE, LEVELS_DB, SMOOTHING, Energy
+from experiments.baselines.energy import DB_PER_SCORE, LEVELS_DB, PAUSES, SMOOTHING, Energy
 from experiments.baselines.finding import (
     BASELINES,
     ChunkFinder,
@@ -73,7 +74,8 @@ def study_file(tmp_path_factory) -> Path:
     values["spectrogram"] = {"bins": 64}
     values["splits"]["held_out"]["unused"] = {"paths": ["A1/*", "B1/20240510*"]}
     file.write_text(json.dumps(values))
-    assert CliRunner().invoke(app, ["splits", str(file)]).exit_code == 0
+    for verb in ("splits", "prepare"):
+        assert CliRunner().invoke(app, [verb, str(file)]).exit_code == 0
     return file
 
 
@@ -336,11 +338,11 @@ def burst(start_s=1.0, end_s=1.4, hz=3000.0, level=0.1, seconds=5.12):
     return np.round((tone + noise) * 32767).astype(np.int16)[None]
 
 
-def finder_with(study: Study, level_db: float) -> ChunkFinder:
+def finder_with(study: Study, level_db: float, pause: int = 0) -> ChunkFinder:
     frontend = FrontEnd(
         study.chunking.model_copy(update={"chunk_s": 5.12}), study.spectrogram, read_normalisation(study)
     )
-    return ChunkFinder(Energy(study.detection, level_db), frontend, "cpu")
+    return ChunkFinder(Energy(study.detection, level_db, pause), frontend, "cpu")
 
 
 def test_nothing_stands_out_of_silence_or_of_even_noise(study_file):
@@ -358,6 +360,15 @@ def test_a_loud_tone_in_noise_gets_a_tight_box_and_scores_by_its_level(study_fil
     (place,) = MelGrid(study.spectrogram, 512).bins_at(torch.tensor([3000.0])).tolist()
     assert low <= place <= high and high - low <= 10
     assert soft.scores[0] < loud.scores[0] and 10 < loud.scores[0] * DB_PER_SCORE < 60
+
+
+def test_two_notes_with_a_pause_between_are_two_sounds_or_one(study_file):
+    study, sound = study_with(study_file), burst() + burst(1.6, 2.0, 3050.0)
+    apart, joined = (finder_with(study, 10.0, pause)(sound, np.array([81_920]))[0] for pause in (0, 25))
+    assert len(apart.boxes) == 2 and len(joined.boxes) == 1
+    assert (joined.boxes[0, 0], joined.boxes[0, 2]) == (apart.boxes[:, 0].min(), apart.boxes[:, 2].max())
+    assert apart.scores.min() <= joined.scores[0] <= apart.scores.max(), "a pause is not part of the level"
+    assert len(finder_with(study, 10.0, 10)(sound, np.array([81_920]))[0].boxes) == 2
 
 
 def test_what_lies_beyond_the_sound_is_neither_background_nor_found(study_file):
@@ -398,12 +409,12 @@ def flooded(is_loud):
 def test_the_level_that_serves_validation_best_is_kept_with_the_model(study_file, trained):
     study = study_with(study_file)
     loaded = load_baseline(str(trained("energy").model), study.detection, store_of(study))
-    kept = loaded.network.level_db.item()
+    kept = loaded.network.level_db.item(), loaded.network.pause.item()
     recipe = BaselineRecipe("fcos", study, store_of(study))
     f1 = {}
-    for level_db in LEVELS_DB:
-        finder = ChunkFinder(Energy(study.detection, level_db), loaded.frontend, "cpu")
+    for level_db, pause in product(LEVELS_DB, PAUSES):
+        finder = ChunkFinder(Energy(study.detection, level_db, pause), loaded.frontend, "cpu")
         found = list(find_chunks(finder, recipe.store, recipe.held.places(0, np.arange(len(recipe.held)))))
         chosen = choose_threshold(found, recipe._truths(), study.detection.min_score)
-        f1[level_db] = chosen.results.get("validation_f1", 0.0)
+        f1[level_db, pause] = chosen.results.get("validation_f1", 0.0)
     assert f1[kept] == max(f1.values()) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
-from experiments.baselines.energy import LEVELS_DB, Energy
+from experiments.baselines.energy import LEVELS_DB, PAUSES, Energy
 from experiments.baselines.finding import BASELINES, ChunkFinder, find_chunks
 from experiments.baselines.network import Losses, Network
 from mast.config import Study
@@ -120,13 +121,13 @@ def train_baseline(
 
 
 def _tune(name: str, study: Study, store: AudioStore, run: Run, device: str) -> End:
-    """Take the level, and then the score, of the highest F1 on validation."""
+    """Take the level, the pause, and then the score, of the highest F1 on validation."""
     held = detection_examples(study, store, "val").chunks
     every = np.arange(len(held))
     frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
     tried = []
-    for level_db in LEVELS_DB:
-        energy = Energy(study.detection, level_db)
+    for level_db, pause in product(LEVELS_DB, PAUSES):
+        energy = Energy(study.detection, level_db, pause)
         found = list(find_chunks(ChunkFinder(energy, frontend, device), store, held.places(0, every)))
         tried.append((energy, choose_threshold(found, held.boxes(every), study.detection.min_score)))
     energy, chosen = max(tried, key=lambda item: cast(float, item[1].results.get("validation_f1", 0.0)))
