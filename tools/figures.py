@@ -145,8 +145,6 @@ def real() -> str:
     """Real studies: after rehearsal, with and without self-training, from random weights, and an energy threshold."""
     from experiments.shift.tables import MAIN, interval
 
-    if not (ROOT / "experiments/results/real.json").exists():
-        return "Not measured at full size yet: `python -m experiments.real DATA --start shift/small`.\n"
     found = result("experiments/results/real.json")
     shown = ("f1", "best_f1", "ap_area", "precision", "recall", "mean_iou")
     titles = ("F1", "best F1", "AP, area", "precision", "recall", "mean IoU")
