@@ -26,7 +26,7 @@ from benchmarks.results import write_result
 from typer.testing import CliRunner
 
 from experiments.baselines.finding import evaluate_baseline
-from experiments.baselines.train import train_baseline
+from experiments.baselines.train import rehearse_baseline, train_baseline
 from experiments.shift.methods import METHODS, Method, budgeted, shortened
 from experiments.shift.picture import draw_shift
 from experiments.shift.summary import SPLITS, finished_cells, summary, validation_ap
@@ -175,9 +175,12 @@ class Table:
     def rehearsal(self, method: Method) -> Run:
         """The detector that has rehearsed for a method, made if it is not there; one serves all seeds."""
         study = load_study(self.study_file, [*method.sets, *self.sets])
-        run = Run(self.folder / "rehearse" / study.normalisation)
-        if not run.is_finished:
-            rehearse_study(study, run, "auto", told(f"rehearse {study.normalisation}"))
+        name = "_".join(filter(None, (method.baseline, study.normalisation)))
+        run = Run(self.folder / "rehearse" / name)
+        if not run.is_finished and method.baseline:
+            rehearse_baseline(method.baseline, study, run, "auto", told(f"rehearse {name}"))
+        elif not run.is_finished:
+            rehearse_study(study, run, "auto", told(f"rehearse {name}"))
         return run
 
     def cell(self, name: str, seed: int) -> Path:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from experiments.baselines.energy import LEVELS_DB, PAUSES, Energy
-from experiments.baselines.finding import BASELINES, ChunkFinder, find_chunks
+from experiments.baselines.finding import BASELINES, ChunkFinder, find_chunks, load_baseline
 from experiments.baselines.network import Losses, Network
 from mast.config import Study
 from mast.datasets.examples import detection_examples
@@ -25,9 +25,10 @@ from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import start_fabric
-from mast.training.finetune import SETTINGS, FinetuneRecipe
+from mast.training.finetune import EXPERTS, SETTINGS, FinetuneRecipe, Lesson
 from mast.training.loop import End, OnProgress, train
 from mast.training.optimiser import Group
+from mast.training.rehearse import rehearsal_lesson, rehearsal_study
 from mast.training.run import Run
 from mast.training.thresholds import choose_threshold
 
@@ -55,12 +56,23 @@ class BaselineRecipe(FinetuneRecipe):
 
     module: Learning  # type: ignore[assignment]  # in place of MAST's own
 
-    def __init__(self, name: str, study: Study, store: AudioStore, ranks: tuple[int, int] = (0, 1)) -> None:
-        super().__init__(study, store, ranks)
+    def __init__(
+        self,
+        name: str,
+        study: Study,
+        store: AudioStore,
+        ranks: tuple[int, int] = (0, 1),
+        lesson: Lesson = EXPERTS,
+    ) -> None:
+        fresh = study.model_copy(update={"train": study.train.model_copy(update={"start": None})})
+        super().__init__(fresh, store, ranks, lesson)
         del self.encoder
         self.description, self.rate = _description(name, study, store), BASELINES[name].rate
         torch.manual_seed(study.train.seed)
-        detector = cast(Network, BASELINES[name].make(study.detection, study.model.size))
+        if study.train.start is None:
+            detector = cast(Network, BASELINES[name].make(study.detection, study.model.size))
+        else:
+            detector = cast(Network, load_baseline(study.train.start, study.detection, store).network)
         detector.to(memory_format=torch.channels_last)
         self.module = Learning(self.module.frontend, detector)
 
@@ -102,13 +114,16 @@ def train_baseline(
     run: Run,
     device: str = "auto",
     on_progress: OnProgress = lambda progress: None,
+    lesson: Lesson | None = None,
 ) -> End:
-    """Train a baseline for as many steps as MAST, or go on with it; `run.model` is a model as MAST's are."""
-    if study.train.start is not None:
-        raise ConfigError(
-            f"train.start={study.train.start}: a baseline has no encoder to start from. Leave it out."
-        )
+    """Train a baseline for as many steps as MAST, or go on with it; `run.model` is a model as MAST's are.
+
+    It may start as another run of the same baseline left it, and learn from another lesson than the experts'.
+    """
     store = AudioStore(existing(study, STORE))
+    start = study.train.start
+    if start and load_baseline(start, study.detection, store).description.architecture["baseline"] != name:
+        raise ConfigError(f"train.start={start} is another baseline than {name}. Start from one of its kind.")
     settings = study.model_dump(mode="json", include=SETTINGS)
     run.open({"baseline": name, "data": store.fingerprint, **settings})
     if run.is_finished:
@@ -116,8 +131,21 @@ def train_baseline(
     if name == "energy":
         return _tune(name, study, store, run, device)
     fabric = start_fabric(study.train.precision, run, device)
-    recipe = BaselineRecipe(name, study, store, (fabric.global_rank, fabric.world_size))
+    ranks = (fabric.global_rank, fabric.world_size)
+    recipe = BaselineRecipe(name, study, store, ranks, lesson or EXPERTS)
     return train(recipe, recipe.sound, study.train, run, fabric, on_progress)
+
+
+def rehearse_baseline(
+    name: str,
+    study: Study,
+    run: Run,
+    device: str = "auto",
+    on_progress: OnProgress = lambda progress: None,
+) -> End:
+    """Let a baseline rehearse as MAST does, on the same made-up calls for as many steps."""
+    lesson = rehearsal_lesson(study, AudioStore(existing(study, STORE)))
+    return train_baseline(name, rehearsal_study(study), run, device, on_progress, lesson)
 
 
 def _tune(name: str, study: Study, store: AudioStore, run: Run, device: str) -> End:
@@ -149,6 +177,6 @@ def _description(name: str, study: Study, store: AudioStore) -> Description:
         chunking=study.chunking,
         normalisation=read_normalisation(study),
         licence=BASELINES[name].licence,
-        source=f"the baseline {name}, from random weights",
+        source=f"the baseline {name}, started from {study.train.start or 'random weights'}",
         data=store.fingerprint,
     )

@@ -102,6 +102,7 @@ METHODS: Mapping[str, Method] = {
     "labels_50_random": Method(ROBUST, pretraining=1, budget=Budget(0.5, "random")),
     "labels_50_sequential": Method(ROBUST, pretraining=1, budget=Budget(0.5, "sequential")),
     "labels_50_time_balanced": Method(ROBUST, pretraining=1, budget=Budget(0.5, "time-balanced")),
+    "fcos_rehearsed": Method((*ROBUST, "train.lr=3e-4"), baseline="fcos", is_rehearsed=True),
     "rehearsed_only": Method(ROBUST, is_rehearsed=True, is_taught=False),
     "rehearsed": Method(REHEARSED, is_rehearsed=True),
     "rehearsed_on": Method(

@@ -47,7 +47,7 @@ PAIRS = (
 )
 CHOICE = "average precision on in-domain validation, of the first seed"
 ADVICE = "cost: what takes longer brings nothing that is sure"
-BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
+BASELINES = tuple(name for name, method in METHODS.items() if method.baseline and not method.is_rehearsed)
 
 Cells = Mapping[str, Mapping[int, Path]]
 """Folders of finished cells by method and seed."""

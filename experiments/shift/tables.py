@@ -21,6 +21,7 @@ MAIN = {
     "mast": "MAST",
     "control": "MAST + as many steps on labels alone",
     "mast_st": "MAST + self-training",
+    "fcos_rehearsed": "FCOS, band medians, rehearsed, then labels",
     "rehearsed_only": "rehearsed, labels for the threshold alone",
     "rehearsed": "rehearsed, then labels (recommended)",
     "rehearsed_control": "rehearsed + as many steps on labels alone",

@@ -7,6 +7,7 @@ every site are like. What comes of it is a detector: it finds sounds as it is, a
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -31,16 +32,25 @@ def rehearse_study(
     study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
 ) -> End:
     """Train a detector on made-up calls, or go on with it."""
-    shared = {name: getattr(study.rehearse, name) for name in DetectorStage.model_fields}
-    own = study.model_copy(update={"train": Train(**shared, start=study.rehearse.start)})
+    own = rehearsal_study(study)
     store = open_run(own, run)
     if run.is_finished:
         return "finished"
-    quiet = quiet_chunks(study, store)
-    chunks = FixedChunks(quiet)
-    _draw(own, store, chunks, run.folder / PICTURE)
-    lesson = Lesson(chunks, quiet, made_up_from=0, verb="rehearse")
+    lesson = rehearsal_lesson(study, store)
+    _draw(own, store, cast(FixedChunks, lesson.examples), run.folder / PICTURE)
     return train_study(own, run, device, on_progress, lesson)
+
+
+def rehearsal_study(study: Study) -> Study:
+    """The study with the settings of rehearsal as those of training."""
+    shared = {name: getattr(study.rehearse, name) for name in DetectorStage.model_fields}
+    return study.model_copy(update={"train": Train(**shared, start=study.rehearse.start)})
+
+
+def rehearsal_lesson(study: Study, store: AudioStore) -> Lesson:
+    """Made-up calls over the quiet parts of all unlabelled sound."""
+    quiet = quiet_chunks(study, store)
+    return Lesson(FixedChunks(quiet), quiet, made_up_from=0, verb="rehearse")
 
 
 def _draw(study: Study, store: AudioStore, quiet: FixedChunks, picture: Path) -> None:
