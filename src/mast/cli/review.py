@@ -83,7 +83,7 @@ def labels(
 ) -> None:
     """Take what people decided about a run into the study, for the next training.
 
-    What was reviewed from end to end is shared out anew for training and tests; held-out sets stay apart.
+    What was newly reviewed from end to end is shared out for training and tests; held-out sets stay apart.
     """
     from mast.config import load_study
     from mast.datasets.split_summary import split_study
