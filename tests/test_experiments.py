@@ -49,40 +49,49 @@ EXPERIMENTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> list[str]:
+    """The command of the smallest benchmark, which has run: its folder is the last but two of its words."""
+    if not DATA:
+        pytest.skip("needs real recordings: set MAST_DATA to their folder")
+    folder = tmp_path_factory.mktemp("smoke")
+    command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke", *SETS]
+    command += ["--only", "energy", "mast_st", "rehearsed"]
+    command += ["--work", str(folder), "--out", str(folder / "shift.json")]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return command
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path):
+def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path, request):
     options, figures = EXPERIMENTS[name]
     if None in options:
         pytest.skip("needs real recordings: set MAST_DATA to their folder")
     places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "result.json")]
+    if name == "real":
+        places += ["--start", f"{request.getfixturevalue('smoke')[-3]}/smoke"]
     command = [sys.executable, "-m", f"experiments.{name}", *options, *places]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     small = json.loads((tmp_path / "result.json").read_text("utf-8"))
     assert figures <= small.keys()
     full = ROOT / "experiments" / "results" / f"{name}.json"
-    if full.exists():  # else it has not been run at its full size yet
-        assert small.keys() == json.loads(full.read_text("utf-8")).keys()
+    assert small.keys() == json.loads(full.read_text("utf-8")).keys()
 
 
-def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_nothing_to_do(tmp_path):
-    if not DATA:
-        pytest.skip("needs real recordings: set MAST_DATA to their folder")
-    command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke"]
-    command += ["--only", "energy", "mast_st", "rehearsed"]
-    command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "shift.json")]
-    command += SETS
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    rows = json.loads((tmp_path / "shift.json").read_text("utf-8"))["rows"]
+def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_nothing_to_do(smoke):
+    folder = Path(smoke[-3])
+    rows = json.loads((folder / "shift.json").read_text("utf-8"))["rows"]
     assert {(row["method"], row["split"]) for row in rows} == {
         (method, split)
         for method in ("energy", "mast", "mast_st", "rehearsed")
         for split in ("in_domain", "temporal", "site", "unseen")
     }
-    told = json.loads((tmp_path / "shift_summary.json").read_text("utf-8"))
+    told = json.loads((folder / "shift_summary.json").read_text("utf-8"))
     assert {"f1", "best_f1", "ap", "ap_interval"} <= told["mast_st"]["site"].keys()
-    assert told["best_baseline"]["name"] == "energy" and told["targets"]["a_f1"]["value"] is None
-    models = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("weights.safetensors")}
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("weights.safetensors")} == models
+    assert told["best_baseline"]["name"] == "energy" and told["recommended"]["name"] == "rehearsed"
+    assert told["targets"]["a_f1"]["value"] is not None and told["targets"]["e"]["value"] is None
+    models = {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")}
+    subprocess.run(smoke, cwd=ROOT, check=True, capture_output=True)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")} == models
