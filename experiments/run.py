@@ -7,7 +7,8 @@
 
 Every method is a study, a few changed settings, and the verbs of MAST, or a baseline in its place; every cell (method,
 seed) keeps its model and its evaluation below the work folder, and what is there is not made again. Killed at any moment,
-the same command goes on. Thresholds come from in-domain validation alone, and nothing is chosen by what a shifted test
+the same command goes on. What tables are made from is kept in a folder beside the result files, so that cells of several
+machines come together in them, and a table can be made again without any model. Thresholds come from in-domain validation alone, and nothing is chosen by what a shifted test
 set says. Baselines start from random weights, as MAST does, on the same chunks, for as many steps.
 """
 
@@ -27,9 +28,10 @@ from typer.testing import CliRunner
 
 from experiments.baselines.finding import evaluate_baseline
 from experiments.baselines.train import rehearse_baseline, train_baseline
+from experiments.shift.kept import keep
 from experiments.shift.methods import METHODS, Method, budgeted, shortened
 from experiments.shift.picture import draw_shift
-from experiments.shift.summary import SPLITS, finished_cells, summary, validation_ap
+from experiments.shift.summary import SPLITS, Cells, finished_cells, summary, validation_ap
 from experiments.shift.tables import TABLES
 from experiments.soundscapes.material import read_material
 from experiments.soundscapes.world import SIZES
@@ -75,9 +77,27 @@ def main() -> None:
                 table.cell(name, seed)
             except MissingExtraError as error:
                 print(f"{name} {seed} is left out. {error}", flush=True)
-            write_result(options.out, {"size": options.size, "rows": table.rows()}, PACKAGES)
-    values = {"size": options.size, **summary(finished_cells(table.cells))}
-    write_result(summary_of(options.out), values, PACKAGES)
+            table.keep(kept_of(options.out))
+    write_tables(table, options.out)
+
+
+def write_tables(table: Table, out: Path) -> None:
+    """Write the result files from all kept cells; what an earlier file tells of cells that are not kept stays in it."""
+    cells = finished_cells(kept_of(out))
+    before, told_before = (earlier(path, table.size) for path in (out, summary_of(out)))
+    rows = [
+        *(row for row in before.get("rows", []) if row["seed"] not in cells.get(row["method"], {})),
+        *table.rows(cells),
+    ]
+    rows.sort(key=lambda row: ([*METHODS].index(row["method"]), row["seed"]))
+    write_result(out, {"size": table.size, "rows": rows}, PACKAGES)
+    write_result(summary_of(out), {"size": table.size, **summary(cells, rows, told_before)}, PACKAGES)
+
+
+def earlier(path: Path, size: str) -> dict[str, Any]:
+    """What a result file holds, if it is of this size."""
+    values: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return values if values.get("size") == size else {}
 
 
 def _options() -> argparse.Namespace:
@@ -103,6 +123,11 @@ def _options() -> argparse.Namespace:
 def summary_of(out: Path) -> Path:
     """Where the summary of a result file is."""
     return out.with_name(f"{out.stem}_summary.json")
+
+
+def kept_of(out: Path) -> Path:
+    """Where that is kept which a result file is made from."""
+    return out.with_suffix("")
 
 
 def show(out: Path, names: Sequence[str], picture: Path | None) -> None:
@@ -169,7 +194,7 @@ class Table:
         name = f"{study.normalisation}{name}"
         run = Run(self.folder / "pretrain" / name)
         if not run.is_finished:
-            pretrain_study(study, run, "auto", told(f"pretrain {name}"))
+            goes_on(f"pretrain {name}", pretrain_study(study, run, "auto", told(f"pretrain {name}")))
         return run
 
     def rehearsal(self, method: Method) -> Run:
@@ -177,10 +202,13 @@ class Table:
         study = load_study(self.study_file, [*method.sets, *self.sets])
         name = "_".join(filter(None, (method.baseline, study.normalisation)))
         run = Run(self.folder / "rehearse" / name)
-        if not run.is_finished and method.baseline:
-            rehearse_baseline(method.baseline, study, run, "auto", told(f"rehearse {name}"))
-        elif not run.is_finished:
-            rehearse_study(study, run, "auto", told(f"rehearse {name}"))
+        if run.is_finished:
+            return run
+        title = f"rehearse {name}"
+        if method.baseline:
+            goes_on(title, rehearse_baseline(method.baseline, study, run, "auto", told(title)))
+        else:
+            goes_on(title, rehearse_study(study, run, "auto", told(title)))
         return run
 
     def cell(self, name: str, seed: int) -> Path:
@@ -189,9 +217,7 @@ class Table:
         if (folder / "evaluation" / "results.json").exists():
             return folder
         study, run = self.study(name, seed), Run(folder)
-        end = self._learn(name, seed, study, run)
-        if end != "finished":
-            raise SystemExit(f"{name} {seed}: {end}; the same command goes on.")
+        goes_on(f"{name} {seed}", self._learn(name, seed, study, run))
         evaluate = evaluate_baseline if METHODS[name].baseline else evaluate_study
         evaluate(study, str(run.model), str(folder / "evaluation"))
         return folder
@@ -212,8 +238,14 @@ class Table:
             study, lesson = budgeted(study, AudioStore(existing(study, STORE)), method.budget, seed)
         return train_study(study, run, "auto", on_progress, lesson)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each cell that is there and each test set."""
+    def keep(self, folder: Path) -> None:
+        """Keep what matters of all finished cells: also of those that others go on from."""
+        for name, seeds in finished_cells(self.cells).items():
+            for seed, cell in seeds.items():
+                keep(cell, folder / name / str(seed))
+
+    def rows(self, cells: Cells) -> list[dict[str, Any]]:
+        """A row for each cell and each test set."""
         return [
             {
                 "method": name,
@@ -223,7 +255,7 @@ class Table:
                 "validation_ap": round(validation_ap(cell), 4),
                 "command": self.command(name, seed),
             }
-            for name, seeds in finished_cells(self.cells).items()
+            for name, seeds in cells.items()
             for seed, cell in seeds.items()
             for split, title in SPLITS.items()
         ]
@@ -243,6 +275,12 @@ def measured_on(folder: Path, split: str) -> dict[str, Any]:
     matched = own["ways"]["iou"]
     figures = {name: matched["numbers"][name] for name in FIGURES}
     return {"best_f1": round(matched["best_f1"] or 0.0, 4), **figures, "recordings": own["recordings"]}
+
+
+def goes_on(what: str, end: End) -> None:
+    """Nothing follows a training that was told to stop."""
+    if end != "finished":
+        raise SystemExit(f"{what}: {end}; the same command goes on.")
 
 
 def told(what: str) -> Callable[[Progress], None]:

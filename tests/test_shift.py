@@ -1,6 +1,7 @@
 """The shift benchmark's driver: what its methods change, which baseline is the best, and what its cells come to."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from experiments.run import Table, show, summary_of
+from experiments.run import FIGURES, Table, kept_of, show, summary_of, write_tables
+from experiments.shift.kept import keep
 from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened, stretched
 from experiments.shift.summary import (
     BASELINES,
@@ -55,7 +57,17 @@ def cell_at(folder: Path, name: str, seed: int, *, right: float, validation_ap: 
     (cell / "evaluation").mkdir()
     results = {} if validation_ap is None else {"validation_ap_area": validation_ap}
     (cell / "model" / "model.json").write_text(json.dumps({"results": results}))
-    (cell / "evaluation" / "results.json").write_text(json.dumps({"threshold": 0.3}))
+    numbers = {name: {"value": right, "low": 0.0, "high": 1.0} for name in FIGURES}
+    sets = [
+        {
+            "name": split,
+            "recordings": RECORDINGS,
+            "ways": {"iou": {"numbers": numbers, "best_f1": right}, "any": {}},
+        }
+        for split in SPLITS
+    ]
+    told = {"threshold": 0.3, "sets": sets, "settings": {"much": "more"}}
+    (cell / "evaluation" / "results.json").write_text(json.dumps(told))
     names = [f"{number}.wav" for number in range(RECORDINGS)]
     columns = {
         "set": [split for split in SPLITS for _ in names],
@@ -68,6 +80,12 @@ def cell_at(folder: Path, name: str, seed: int, *, right: float, validation_ap: 
     found = pa.table({**columns, "score": scores, "overlap": hits})
     pq.write_table(found, cell / "evaluation" / "predictions.parquet")
     return cell
+
+
+def told_of(folder: Path, resamples: int) -> dict:
+    """The summary of the cells below a folder."""
+    cells = finished_cells(folder)
+    return summary(cells, Table(Path("data"), Path("work"), "small", ()).rows(cells), resamples=resamples)
 
 
 def ranking_with(rng, units=5) -> Ranking:
@@ -178,30 +196,84 @@ def test_a_command_makes_the_same_cell_again():
     assert "--only transfer --seeds 0 --start CHECKPOINT" in table.command("transfer", 0)
 
 
+# What is kept
+
+
+def test_a_kept_cell_makes_the_same_tables_as_the_cell(tmp_path):
+    """Also where the threshold lies below the last right prediction, and where wrong ones come after both."""
+    for seed, threshold in enumerate((0.3, 0.65, None)):
+        cell = cell_at(tmp_path / "cells", "mast", seed, right=0.5)
+        results = json.loads((cell / "evaluation" / "results.json").read_text())
+        (cell / "evaluation" / "results.json").write_text(json.dumps({**results, "threshold": threshold}))
+        (cell / "round_1").mkdir()
+        (cell / "round_1" / "round.json").write_text(json.dumps({"rejected": None, "boxes": 3}))
+        keep(cell, tmp_path / "kept" / "mast" / str(seed))
+    assert told_of(tmp_path / "kept", 20) == told_of(tmp_path / "cells", 20)
+    found = [
+        pq.read_table(tmp_path / "kept" / "mast" / str(seed) / "evaluation" / "predictions.parquet")
+        for seed in range(3)
+    ]
+    assert [len(table) for table in found] == [RECORDINGS * len(SPLITS), 3 * len(SPLITS), 3 * len(SPLITS)]
+    assert not [*(tmp_path / "kept").rglob("*.safetensors")]
+
+
+def test_results_of_cells_that_are_gone_stay_in_the_files_and_others_take_their_place(tmp_path):
+    """The model is gone, and so is what it found; what was told of it is not."""
+    out, table = tmp_path / "shift.json", Table(Path("data"), Path("work"), "small", ())
+    for name, right in (("fcos", 0.5), ("rehearsed", 1.0)):
+        keep(cell_at(tmp_path / "cells", name, 0, right=right), kept_of(out) / name / "0")
+    write_tables(table, out)
+    before = json.loads(summary_of(out).read_text())
+    shutil.rmtree(kept_of(out))
+    keep(cell_at(tmp_path / "cells", "mast", 1, right=0.5), kept_of(out) / "mast" / "1")
+    write_tables(table, out)
+    rows, told = (json.loads(path.read_text()) for path in (out, summary_of(out)))
+    assert [(row["method"], row["seed"]) for row in rows["rows"]] == [
+        (name, seed) for name, seed in (("fcos", 0), ("mast", 1), ("rehearsed", 0)) for _ in SPLITS
+    ]
+    assert told["methods"].keys() == {"fcos", "mast", "rehearsed"}
+    assert told["methods"]["fcos"] == before["methods"]["fcos"]
+    assert told["targets"]["a_f1"] == before["targets"]["a_f1"] and told["targets"]["a_f1"]["reached"]
+    keep(cell_at(tmp_path / "cells", "detr", 0, right=0.5, validation_ap=0.9), kept_of(out) / "detr" / "0")
+    write_tables(table, out)
+    told = json.loads(summary_of(out).read_text())
+    assert told["best_baseline"]["name"] == "detr" and told["targets"]["a_f1"]["reached"] is None
+
+
+def test_results_of_another_size_do_not_mix(tmp_path):
+    out = tmp_path / "shift.json"
+    keep(cell_at(tmp_path / "cells", "fcos", 0, right=0.5), kept_of(out) / "fcos" / "0")
+    write_tables(Table(Path("data"), Path("work"), "smoke", ()), out)
+    shutil.rmtree(kept_of(out))
+    write_tables(Table(Path("data"), Path("work"), "small", ()), out)
+    assert json.loads(out.read_text())["rows"] == []
+
+
 # Summary
 
 
 def test_no_cells_make_an_empty_summary(tmp_path):
-    told = summary(finished_cells(tmp_path))
+    told = summary(finished_cells(tmp_path), [])
     assert told["methods"] == told["differences"] == {} and not told.keys() & set(HEADLINE)
     assert all(item["reached"] is None for item in told["targets"].values())
 
 
 def test_the_best_baseline_is_that_of_validation_and_of_the_first_seed(tmp_path):
-    assert best_baseline({}) is None
+    assert best_baseline([]) is None
     cell_at(tmp_path, "fcos", 0, right=0.1, validation_ap=0.6)
     cell_at(tmp_path, "yolo", 0, right=1.0, validation_ap=0.5)
     cell_at(tmp_path, "yolo", 1, right=1.0, validation_ap=0.9)
     cell_at(tmp_path, "energy", 0, right=1.0, validation_ap=None)
     cell_at(tmp_path, "mast", 0, right=1.0, validation_ap=0.9)
-    assert best_baseline(finished_cells(tmp_path)) == "fcos"
+    table = Table(Path("data"), Path("work"), "small", ())
+    assert best_baseline(table.rows(finished_cells(tmp_path))) == "fcos"
 
 
 def test_a_summary_by_hand(tmp_path):
     cell_at(tmp_path, "fcos", 0, right=0.5)
     for seed, right in enumerate((1.0, 0.5)):
         cell_at(tmp_path, RECOMMENDED, seed, right=right)
-    told = summary(finished_cells(tmp_path), resamples=50)
+    told = told_of(tmp_path, resamples=50)
     assert told["best_baseline"]["name"] == "fcos" and "validation" in told["best_baseline"]["chosen_by"]
     assert told["recommended"]["name"] == RECOMMENDED
     site = told["recommended"]["site"]
@@ -226,7 +298,7 @@ def test_the_guard_has_caught_the_union_where_a_round_was_taken_back_in_every_se
             (cell / f"round_{number}" / "round.json").write_text(json.dumps({"rejected": why}))
     cells = finished_cells(tmp_path)["st_union"]
     assert taken_back({}) is None and taken_back({0: cells[0], 1: cells[1]}) == 1.0
-    told = summary(finished_cells(tmp_path), resamples=5)["targets"]["e"]
+    told = told_of(tmp_path, resamples=5)["targets"]["e"]
     assert told["value"] == pytest.approx(2 / 3) and told["reached"] is False
 
 
@@ -290,7 +362,7 @@ def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):
     for name in ("fcos", "scratch", "mast", "labels_25_random"):
         cell_at(tmp_path / "cells", name, 0, right=0.5)
     out = tmp_path / "shift.json"
-    summary_of(out).write_text(json.dumps(summary(finished_cells(tmp_path / "cells"), resamples=20)))
+    summary_of(out).write_text(json.dumps(told_of(tmp_path / "cells", resamples=20)))
     number = {"value": 0.5, "low": 0.4, "high": None}
     figures = dict.fromkeys(("precision", "recall", "f1", "ap_area", "ap_11_points", "mean_iou"), number)
     row = {"method": "mast", "seed": 0, "split": "site", **figures, "best_f1": 0.6}

@@ -45,8 +45,12 @@ PAIRS = (
     ("rehearsed_st", "rehearsed_control"),
     ("rehearsed", "scratch"),
 )
-CHOICE = "average precision on in-domain validation, of the first seed"
-ADVICE = "cost: what takes longer brings nothing that is sure"
+CHOSEN = {
+    "best_baseline": "average precision on in-domain validation, of the first seed",
+    "recommended": "cost: what takes longer brings nothing that is sure",
+}
+"""Roles that a method is chosen for, and by what."""
+
 BASELINES = tuple(name for name, method in METHODS.items() if method.baseline and not method.is_rehearsed)
 
 Cells = Mapping[str, Mapping[int, Path]]
@@ -102,24 +106,39 @@ def validation_ap(cell: Path) -> float:
     return float(results.get("validation_ap_area", 0.0))
 
 
-def best_baseline(cells: Cells) -> str | None:
+def best_baseline(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """The baseline to beat. No test set is asked, and further seeds do not change the choice."""
-    known = {name: cells[name] for name in BASELINES if name in cells}
-    return max(known, key=lambda name: validation_ap(known[name][min(known[name])]), default=None)
+    known = {row["method"]: row["validation_ap"] for row in sorted(rows, key=lambda row: -row["seed"])}
+    return max((name for name in BASELINES if name in known), key=known.__getitem__, default=None)
 
 
-def summary(cells: Cells, resamples: int = RESAMPLES) -> dict[str, Any]:
-    """Figures of all methods, those of the headline also by their role, with differences and targets."""
+def summary(
+    cells: Cells,
+    rows: Sequence[Mapping[str, Any]],
+    earlier: Mapping[str, Any] | None = None,
+    resamples: int = RESAMPLES,
+) -> dict[str, Any]:
+    """Figures of all methods, those of the headline also by their role, with differences and targets.
+
+    What an `earlier` summary tells of methods that have no cell here stays, and so do differences with them.
+    """
+    before = earlier or {}
     held = {name: {seed: held_of(cell) for seed, cell in seeds.items()} for name, seeds in cells.items()}
-    methods = {name: _figures([*seeds.values()], resamples) for name, seeds in held.items()}
-    chosen = best_baseline(cells)
+    found = {name: _figures([*seeds.values()], resamples) for name, seeds in held.items()}
+    every = {**before.get("methods", {}), **found}
+    methods = {name: every[name] for name in METHODS if name in every}
+    chosen = best_baseline(rows)
     roles = {name: name for name in METHODS} | {"best_baseline": chosen, "recommended": RECOMMENDED}
     known = {role: methods.get(roles[role] or "") for role in HEADLINE}
     told: dict[str, Any] = {role: figures for role, figures in known.items() if figures}
-    for role, why in (("best_baseline", CHOICE), ("recommended", ADVICE)):
+    for role, why in CHOSEN.items():
         if role in told:
             told[role] = {"name": roles[role], "chosen_by": why, **told[role]}
-    differences = {}
+    differences = {
+        pair: figures
+        for pair, figures in before.get("differences", {}).items()
+        if all(before[role]["name"] == roles[role] for role in CHOSEN if role in pair.split(" - "))
+    }
     for pair in PAIRS:
         first, second = (held.get(roles[role] or "", {}) for role in pair)
         shared = sorted(first.keys() & second.keys())
