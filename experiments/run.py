@@ -7,9 +7,11 @@
 
 Every method is a study, a few changed settings, and the verbs of MAST, or a baseline in its place; every cell (method,
 seed) keeps its model and its evaluation below the work folder, and what is there is not made again. Killed at any moment,
-the same command goes on. What tables are made from is kept in a folder beside the result files, so that cells of several
-machines come together in them, and a table can be made again without any model. Thresholds come from in-domain validation alone, and nothing is chosen by what a shifted test
-set says. Baselines start from random weights, as MAST does, on the same chunks, for as many steps.
+the same command goes on. What tables are made from is kept in a folder beside the result files: cells of several machines
+come together there, and tables can be made again without any model.
+
+Thresholds come from in-domain validation alone, and nothing is chosen by what a shifted test set says. Baselines start
+from random weights, as MAST does, on the same chunks, for as many steps.
 """
 
 from __future__ import annotations

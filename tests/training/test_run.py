@@ -81,6 +81,16 @@ def test_a_setting_that_came_or_went_is_a_change_as_well(tmp_path: Path) -> None
         Run(tmp_path).open({"data": "abc", "new": 2})
 
 
+def test_a_run_goes_on_after_an_update_that_brought_a_setting_unless_that_is_used(tmp_path: Path) -> None:
+    older = {"train": {"lr": 1e-3, "unfreezing": {"blocks": 3}}}
+    Run(tmp_path).open(older)
+    newer = {"train": {"lr": 1e-3, "unfreezing": {"blocks": 3}, "rehearsed_share": 0.0}}
+    Run(tmp_path).open(newer)
+    used = {"train": {**newer["train"], "rehearsed_share": 0.5}}
+    with pytest.raises(TrainingError, match=r"settings: train.rehearsed_share was 0.0, is now 0.5\. Give"):
+        Run(tmp_path).open(used)
+
+
 def test_what_was_measured_is_read_back_in_order(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for step in (10, 20):

@@ -183,6 +183,21 @@ def test_a_teacher_that_finds_nothing_is_refused(study_file: Path, teacher: str,
         selftrain_study(study_with(study_file, "selftrain.min_score=1"), Run(tmp_path), teacher, "cpu")
 
 
+def test_a_pupil_that_has_nothing_to_teach_ends_the_rounds_and_is_the_model(
+    study_file: Path, teacher: str, tmp_path: Path
+) -> None:
+    """Steps far too large ruin a pupil, and here the guard lets it pass."""
+    changes = ("selftrain.rounds=3", "selftrain.expert.lr=0.3", "selftrain.guard.max_f1_loss=1")
+    study = study_with(study_file, *changes, "selftrain.guard.max_rate_ratio=1e9")
+    for _ in range(2):  # also where it is asked again
+        taught = selftrain_study(study, Run(tmp_path), teacher, "cpu")
+        assert taught.end == "finished" and taught.unsure
+        assert f"There is no round {len(taught.rounds) + 1}" in taught.unsure
+    assert (tmp_path / "model" / "weights.safetensors").read_bytes() == (
+        tmp_path / f"round_{len(taught.rounds)}" / "expert" / "model" / "weights.safetensors"
+    ).read_bytes()
+
+
 def test_without_unlabelled_sound_there_is_nothing_to_teach_with(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

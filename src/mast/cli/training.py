@@ -139,6 +139,8 @@ def selftrain(
         taught = selftrain_study(settings, run, teacher, device, on_progress)
     for item in taught.rounds:
         typer.echo(item.told())
+    if taught.unsure:
+        typer.echo(taught.unsure)
     _tell_end(run, taught.end)
 
 

@@ -115,6 +115,10 @@ def _valid(found: Detections, min_score: float, settings: Selftrain) -> Detectio
     return Detections(found.boxes[kept], found.scores[kept])
 
 
+class UnsureTeacherError(TrainingError):
+    """A teacher that has nothing to teach."""
+
+
 def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
     """The paper's q: a fixed score, or a higher one from which enough of the teacher's validation boxes are right."""
     if settings.min_precision is None or not len(validation.score):
@@ -123,7 +127,7 @@ def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
     right = [METRICS["precision"](validation.above(score), None) for score in scores]
     enough = scores[np.array(right) >= settings.min_precision]
     if not len(enough):
-        raise TrainingError(
+        raise UnsureTeacherError(
             f"At no score are {settings.min_precision:.0%} of the teacher's boxes on validation right (at best "
             f"{np.nanmax(right):.0%}). Lower selftrain.min_precision, or train a better teacher first."
         )

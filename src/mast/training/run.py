@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from mast.config import dotted
+from mast.config import Study, dotted
 from mast.errors import ConfigError, TrainingError
 from mast.models.checkpoint import DESCRIPTION
 from mast.storage import is_remote, written_whole
@@ -47,14 +47,20 @@ class Run:
         return (self.model / DESCRIPTION).exists()
 
     def open(self, settings: Mapping[str, Any]) -> None:
-        """Make the folder, or check that what it holds was learned under the same settings."""
+        """Make the folder, or check that what it holds was learned under the same settings.
+
+        A setting that is newer than what the folder holds had its default then: a default is what MAST did before there
+        was a choice.
+        """
         path = self.folder / "config.yaml"
         if not path.exists():
             with written_whole(str(path)) as file:
                 file.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
             return
-        then = dotted(yaml.safe_load(path.read_text(encoding="utf-8")))
         now = dotted(yaml.safe_load(yaml.safe_dump(dict(settings))))
+        defaults = dotted(Study().model_dump(mode="json"))
+        newer = {name: value for name, value in defaults.items() if name in now}
+        then = newer | dotted(yaml.safe_load(path.read_text(encoding="utf-8")))
         changed = [
             f"{name} was {then.get(name)}, is now {now.get(name)}"
             for name in {**then, **now}

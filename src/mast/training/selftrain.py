@@ -25,7 +25,6 @@ from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
-from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
@@ -36,6 +35,7 @@ from mast.training.finetune import SETTINGS, Lesson, train_study
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
     Pool,
+    UnsureTeacherError,
     label_pool,
     learned_from,
     pool_of,
@@ -73,10 +73,11 @@ OnStage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """How self-training ended, and the rounds that are done."""
+    """How self-training ended, the rounds that are done, and why there are no more of them, if a teacher was unsure."""
 
     end: End
     rounds: tuple[Round, ...]
+    unsure: str | None = None
 
 
 def selftrain_study(
@@ -91,12 +92,18 @@ def selftrain_study(
     settings = study.model_dump(mode="json", include=SETTINGS - {"train"} | {"selftrain"})
     run.open({"data": store.fingerprint, "teacher": teacher, **settings})
     pool = pool_of(study, store)
-    first = teacher
+    first, unsure = teacher, None
     rounds: list[Round] = []
     for number in range(1, study.selftrain.rounds + 1):
         folder = run.folder / f"round_{number}"
         lesson = _Lesson(study, store, pool, folder, device, on_stage, number)
-        end, done = lesson.give(teacher, first)
+        try:
+            end, done = lesson.give(teacher, first)
+        except UnsureTeacherError as error:
+            if not rounds:
+                raise
+            unsure = f"There is no round {number}: {error}"
+            break
         if done is None:
             return Taught(end, tuple(rounds))
         rounds.append(done)
@@ -105,7 +112,7 @@ def selftrain_study(
             break
         teacher = str(lesson.student)
     _keep(teacher, run)
-    return Taught("finished", tuple(rounds))
+    return Taught("finished", tuple(rounds), unsure)
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ class _Lesson:
         q = score_to_learn_from(self.study.selftrain, self._ranking(teacher))
         pseudo = learned_from(found, self.pool, q, self.study.selftrain)
         if not len(pseudo):
-            raise TrainingError(
+            raise UnsureTeacherError(
                 f"{teacher} finds nothing in the unlabelled sound that scores {q:.2f}. Lower selftrain.min_score, "
                 "or train a better teacher first."
             )
