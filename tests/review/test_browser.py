@@ -166,6 +166,35 @@ def test_the_gallery_decides_with_one_key_each(page, served):
     expect(page.locator("#cards article")).to_have_count(count - 1)
 
 
+def test_the_gallery_names_sounds_and_the_same_name_again(page, served):
+    page.keyboard.press("g")
+    cards = page.locator("#cards article")
+    expect(cards.first).to_be_visible()
+    before = kept(page, served)
+    page.keyboard.press("L")  # nothing was named yet
+    expect(page.locator(".toast")).to_contain_text("Nothing was named yet")
+    page.keyboard.press("l")
+    page.locator("#label").fill("Strix aluco")
+    page.keyboard.press("Enter")
+    expect(cards.nth(0)).to_have_class("accepted ")
+    expect(cards.nth(1)).to_have_class(" focus")
+    page.keyboard.press("L")
+    named = [item for item in kept(page, served).values() if item.label == "Strix aluco"]
+    assert [(item.state, item.queue) for item in named] == [("accepted", "in order")] * 2
+    page.keyboard.press("l")
+    page.keyboard.press("Escape")  # nothing was said
+    page.keyboard.press("z")
+    page.keyboard.press("z")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_contain_text("name it as the one before")
+    page.keyboard.press("Escape")
+    after = kept(page, served)
+    assert {name: (item.state, item.label) for name, item in after.items() if name in before} == {
+        name: (item.state, item.label) for name, item in before.items()
+    }
+    assert all(item.state == "open" and item.label is None for name, item in after.items() if name not in before)
+
+
 def test_no_verdict_is_lost_when_the_server_is_killed_and_the_tab_closed(context, served, tmp_path):
     page = open_page(context, served)
     page.keyboard.press("q")

@@ -1,16 +1,14 @@
 // Changing boxes: naming, drawing, moving and resizing them, by hand or by keys, and marking spans as reviewed.
 import { newBox, newSpan } from './desk.js';
 import { toast } from './dom.js';
-import { askLabel } from './panel.js';
 import { boundsOf, shifted, tidy } from './pointer.js';
 
 const STEPS = 100; // a key moves a box by one of so many parts of what is on the screen
 
 export class Editing {
   // `page` has queue(), choose(box), stopDrawing() and failed(error).
-  constructor(stage, desk, labels, page) {
-    Object.assign(this, { stage, desk, page });
-    this.labels = new Set(labels);
+  constructor(stage, desk, names, page) {
+    Object.assign(this, { stage, desk, names, page });
   }
 
   // Whoever changes a box that nobody has decided says that there is a sound.
@@ -21,10 +19,13 @@ export class Editing {
   async label() {
     const box = this.stage.chosenBox;
     if (!box) return;
-    const said = await askLabel([...this.labels].sort(), box.label);
-    if (said === undefined) return;
-    if (said) this.labels.add(said);
-    this.change(this.stage.boxes.get(box.subject) || box, { label: said });
+    const said = await this.names.ask(box.label);
+    if (said !== undefined) this.change(this.stage.boxes.get(box.subject) || box, { label: said });
+  }
+
+  labelAgain() {
+    const said = this.names.again();
+    if (said && this.stage.chosenBox) this.change(this.stage.chosenBox, { label: said });
   }
 
   place(box, bounds) {

@@ -1,6 +1,6 @@
 // The gallery: what a queue asks for, as a grid of small spectrograms; one key decides, and the next one is at hand.
 import { seconds } from './axes.js';
-import { byId, make } from './dom.js';
+import { byId, make, toast } from './dom.js';
 import { newSpan } from './desk.js';
 import { ask } from './server.js';
 import { drawBox } from './stage.js';
@@ -12,8 +12,8 @@ const HEIGHT = 170;
 const LEAST_S = 2;
 
 export class Gallery {
-  constructor(desk, palette, player, { openAsk, failed }) {
-    Object.assign(this, { desk, palette, player, openAsk, failed });
+  constructor(desk, names, palette, player, { openAsk, failed }) {
+    Object.assign(this, { desk, names, palette, player, openAsk, failed });
     this.cards = [];
     this.at = 0;
   }
@@ -53,6 +53,7 @@ export class Gallery {
       this.decide(state);
     } });
     const buttons = make('menu', {}, says('✓', 'Accept (a)', 'accepted'), says('✗', 'Reject (r)', 'rejected'), says('?', 'Unsure (u)', 'unsure'),
+      make('button', { text: '✎', title: 'Name it (l)', click: (event) => { event.stopPropagation(); this.focus(number); this.name().catch(this.failed); } }),
       make('button', { text: '▶', title: 'Listen (space)', click: () => { this.focus(number); this.play(); } }));
     card.element = make('article', { tabindex: -1, click: () => this.focus(number) }, card.canvas,
       make('p', { className: 'why', text: one.why }), make('p', { className: 'where', text: whereOf(one), title: one.recording_id }), buttons);
@@ -103,12 +104,32 @@ export class Gallery {
     this.focus(this.at + columns + rows * across);
   }
 
-  decide(state) {
+  // Whoever names a sound accepts it.
+  async name() {
+    const card = this.cards[this.at];
+    if (!card || !this.hasBoxes(card)) return;
+    const said = await this.names.ask(card.boxes[0].label);
+    this.focus(this.cards.indexOf(card));
+    if (said !== undefined) this.decide('accepted', { label: said });
+  }
+
+  nameAgain() {
+    const card = this.cards[this.at];
+    const said = card && this.hasBoxes(card) && this.names.again();
+    if (said) this.decide('accepted', { label: said });
+  }
+
+  hasBoxes(card) {
+    if (!card.boxes.length) toast('Here is no box to name, but a moment to look at: accept it, or open it (e).');
+    return card.boxes.length > 0;
+  }
+
+  decide(state, changes = {}) {
     const card = this.cards[this.at];
     if (!card) return;
     const asked = card.boxes.length ? card.boxes : [newSpan(card.ask, card.ask.start_s, card.ask.end_s)];
     card.done = state;
-    for (const box of asked) this.desk.decide(box, { state }, this.queue);
+    for (const box of asked) this.desk.decide(box, { state, ...changes }, this.queue);
     if (this.cards.slice(this.at + 1).filter((next) => !next.done).length < PAGE / 4) this.more().catch(this.failed);
     this.focus(this.at + 1);
   }

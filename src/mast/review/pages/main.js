@@ -5,6 +5,7 @@ import { byId, make, toast } from './dom.js';
 import { Editing } from './editing.js';
 import { Gallery } from './gallery.js';
 import { Keys, showHelp } from './keys.js';
+import { Names } from './names.js';
 import { drawPanel, drawPrecision } from './panel.js';
 import { preparePeople } from './people.js';
 import { Player } from './player.js';
@@ -24,9 +25,10 @@ const failed = (error) => toast(error.message);
 const stage = new Stage(byId('spectrogram'), byId('overview'), palette, { failed });
 const player = new Player({ changed: playerChanged, failed });
 const desk = new Desk(about, { shown, notify: toast, state: tellOutbox, signedOut, reload });
-const gallery = new Gallery(desk, palette, player, { openAsk, failed });
+const names = new Names(about.labels);
+const gallery = new Gallery(desk, names, palette, player, { openAsk, failed });
 const recordings = new Recordings((id) => open(id).catch(failed));
-const editing = new Editing(stage, desk, about.labels, { queue: () => queue, choose, stopDrawing: () => setDrawing(false), failed });
+const editing = new Editing(stage, desk, names, { queue: () => queue, choose, stopDrawing: () => setDrawing(false), failed });
 const pointer = new Pointer(stage, { choose, place: (box, bounds) => editing.place(box, bounds), draw: (bounds) => editing.draw(bounds) });
 let mode = 'recording';
 let queue = null; // the queue that has led here, if any
@@ -42,7 +44,8 @@ const keys = {
     [['a'], 'accept', say('accepted')],
     [['r', 'Delete'], 'reject', say('rejected')],
     [['u'], 'unsure', say('unsure')],
-    [['l'], 'name it', inRecording(() => editing.label().catch(failed))],
+    [['l'], 'name it', either(() => editing.label().catch(failed), () => gallery.name().catch(failed))],
+    [['L'], 'name it as the one before', either(() => editing.labelAgain(), () => gallery.nameAgain())],
     [['z'], 'undo', undo],
     [['v'], 'all that is on the screen is reviewed, also where it is empty', inRecording(() => editing.reviewed(stage.view.startS, stage.view.endS))],
     [['V'], 'the whole recording is reviewed', inRecording(() => editing.reviewed(0, stage.recording.duration_s))],

@@ -47,18 +47,3 @@ export async function drawPrecision() {
     place.hidden = true;
   }
 }
-
-// Ask for a label; resolves to text, to null for none, or to undefined where nothing was said.
-export function askLabel(labels, before) {
-  const dialog = byId('label-dialog');
-  const input = byId('label');
-  byId('labels').replaceChildren(...labels.map((label) => make('option', { value: label })));
-  input.value = before || '';
-  dialog.returnValue = '';
-  dialog.showModal();
-  input.select();
-  byId('label-cancel').onclick = () => dialog.close('cancel');
-  return new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue === 'ok' ? input.value.trim() || null : undefined);
-  });
-}
