@@ -603,7 +603,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "search": search,
     "site_thresholds": site_thresholds,
     "thresholds": thresholds,
-    **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations")},
+    **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations", "details")},
 }
 
 if __name__ == "__main__":
