@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mast.detection.found import Found, FoundPart
 from mast.errors import AudioError, StorageError
-from mast.pictures.html import picture_uri, sound_uri
+from mast.pictures.html import image_uri, sound_uri
 from mast.pictures.tiles import Bounds, draw_tile
 from mast.recordings.decode import open_audio
 
@@ -22,7 +22,6 @@ EXAMPLES = 9
 KEPT = 16
 """So many events of each site are drawn by lot, and examples chosen from these."""
 
-TILE_DPI = 120
 CONTEXT_S = 1.0
 LONGEST_S = 10.0
 """As heard: a second before and after a sound; a longer one is shown by its beginning."""
@@ -155,13 +154,13 @@ class Cut:
 
     def drawn(self, boxes: Sequence[Bounds]) -> tuple[str, str]:
         """Its picture with boxes in it, the first of which is the one meant, and its sound, as addresses."""
-        figure = draw_tile(
+        picture = draw_tile(
             self.wave,
             self.rate_hz * self.expansion,
             self.shown_s[0],
             [("model", box) for box in boxes],
         )
-        return picture_uri(figure, TILE_DPI), sound_uri(self.wave, self.rate_hz)
+        return image_uri(picture), sound_uri(self.wave, self.rate_hz)
 
 
 def cut_out(location: str, bounds: Bounds, expansion: float = 1.0) -> Cut:

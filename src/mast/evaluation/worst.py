@@ -10,14 +10,13 @@ import numpy as np
 
 from mast.evaluation.matching import Floats, Integers
 from mast.evaluation.trial import Trial, match_recordings
-from mast.pictures.html import picture_uri, sound_uri
+from mast.pictures.html import image_uri, sound_uri
 from mast.pictures.tiles import Bounds, draw_tile
 from mast.recordings.store import AudioStore, to_float
 
 TILES = 9
 """Mistakes of each kind to show: three rows of three."""
 
-TILE_DPI = 120
 CONTEXT_S = 1.0
 """Sound before and after a box, as heard."""
 
@@ -99,8 +98,8 @@ def tile_of(mistake: Mistake, store: AudioStore) -> Tile:
     ]
     meant: Literal["expert", "model"] = "expert" if mistake.kind == "miss" else "model"
     others = [(side, box) for side, boxes in sides for box in boxes if (side, box) != (meant, mistake.bounds)]
-    figure = draw_tile(wave, own_rate_hz, first / own_rate_hz, [(meant, mistake.bounds), *others])
-    return Tile(mistake, picture_uri(figure, TILE_DPI), sound_uri(wave, rate_hz))
+    picture = draw_tile(wave, own_rate_hz, first / own_rate_hz, [(meant, mistake.bounds), *others])
+    return Tile(mistake, image_uri(picture), sound_uri(wave, rate_hz))
 
 
 def _first(is_wanted: np.ndarray[tuple[int], np.dtype[np.bool_]], worth: Floats, count: int) -> Integers:

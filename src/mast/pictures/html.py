@@ -13,6 +13,7 @@ import soundfile
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 LOUDEST, MOST_GAIN = 0.9, 100.0
 """A sound is made as loud as this, so that faint calls can be heard, but not more than so many times louder."""
@@ -29,6 +30,13 @@ def picture_uri(figure: Figure, dpi: float = PICTURE_DPI) -> str:
     """A figure as the address of an image that holds it."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
+    return _uri("image/png", buffer.getvalue())
+
+
+def image_uri(image: Image) -> str:
+    """An image as the address that holds it."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
     return _uri("image/png", buffer.getvalue())
 
 
