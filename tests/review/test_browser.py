@@ -192,7 +192,9 @@ def test_the_gallery_names_sounds_and_the_same_name_again(page, served):
     assert {name: (item.state, item.label) for name, item in after.items() if name in before} == {
         name: (item.state, item.label) for name, item in before.items()
     }
-    assert all(item.state == "open" and item.label is None for name, item in after.items() if name not in before)
+    assert all(
+        item.state == "open" and item.label is None for name, item in after.items() if name not in before
+    )
 
 
 def test_no_verdict_is_lost_when_the_server_is_killed_and_the_tab_closed(context, served, tmp_path):

@@ -1,6 +1,6 @@
 """A small spectrogram of a few seconds with boxes in it, as a thumbnail in a page.
 
-A page may hold hundreds. So tiles are painted pixel by pixel, in a quarter of the time that a figure with axes takes.
+A page may hold hundreds. So tiles are painted pixel by pixel: a figure with axes takes several times as long.
 """
 
 from __future__ import annotations
