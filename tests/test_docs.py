@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from mast.cli import app
@@ -134,6 +135,27 @@ def put_cards_into_bucket(request, desk):
     client.create_bucket(Bucket="my-archive")
     for path in sorted((desk / "cards").rglob("*.WAV")):
         client.upload_file(str(path), "my-archive", f"2023/{path.relative_to(desk / 'cards').as_posix()}")
+
+
+def commands_in(text: str) -> list[str]:
+    """Every line of a page that begins with mast, whatever block it stands in; lines that end with \\ go on."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    return re.findall(r"^[ \t]*(?:\$ )?(mast [a-z].*)$", joined, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "README.md"], ids=lambda page: page.stem
+)
+def test_every_command_of_every_page_is_one_that_there_is(page):
+    """Also those that no test can run: on a cluster, with a public model, for a team."""
+    verbs = typer.main.get_command(app)
+    for command in commands_in(page.read_text("utf-8")):
+        for one in command.split(" && "):
+            _, verb, *words = shlex.split(one.replace("…", "x"), comments=True)
+            with verbs.make_context("mast", [verb, *words]) as context:
+                chosen = verbs.get_command(context, verb)
+                assert chosen is not None, one
+                chosen.make_context(verb, words, context)  # raises where an option or argument is wrong
 
 
 def test_pages_have_commands_at_all():
