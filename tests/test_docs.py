@@ -144,7 +144,7 @@ def commands_in(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "README.md"], ids=lambda page: page.stem
+    "page", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=lambda page: page.stem
 )
 def test_every_command_of_every_page_is_one_that_there_is(page):
     """Also those that no test can run: on a cluster, with a public model, for a team."""
