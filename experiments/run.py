@@ -202,7 +202,8 @@ class Table:
     def rehearsal(self, method: Method) -> Run:
         """The detector that has rehearsed for a method, made if it is not there; one serves all seeds."""
         study = load_study(self.study_file, [*method.sets, *self.sets])
-        name = "_".join(filter(None, (method.baseline, study.normalisation)))
+        detail = "detail" if study.model.adapter == "detail" else None
+        name = "_".join(filter(None, (method.baseline, detail, study.normalisation)))
         run = Run(self.folder / "rehearse" / name)
         if run.is_finished:
             return run

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -217,6 +218,34 @@ def test_a_kept_cell_makes_the_same_tables_as_the_cell(tmp_path):
     assert not [*(tmp_path / "kept").rglob("*.safetensors")]
 
 
+@given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.1, 0.35, 0.5, 0.95, None]))
+@settings(max_examples=15, deadline=None)
+def test_whatever_was_found_a_kept_cell_says_the_same_of_it(seed, threshold):
+    """Also where right and wrong predictions have the same score, and where recordings stand in no order."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, rng = Path(name), np.random.default_rng(seed)
+        cell = cell_at(folder / "cells", "mast", 0, right=0.5) / "evaluation"
+        results = json.loads((cell / "results.json").read_text())
+        (cell / "results.json").write_text(json.dumps({**results, "threshold": threshold}))
+        for table in ("chunks", "truths"):
+            rows = pq.read_table(cell / f"{table}.parquet")
+            pq.write_table(rows.take(rng.permutation(len(rows))), cell / f"{table}.parquet")
+        count = int(rng.integers(1, 60))
+        found = pa.table(
+            {
+                "set": rng.choice([*SPLITS], count),
+                "recording_id": rng.choice([f"{number}.wav" for number in range(RECORDINGS)], count),
+                "score": rng.integers(1, 20, count) / 20,
+                "overlap": rng.random(count) * (rng.random(count) < 0.3),
+            }
+        )
+        pq.write_table(found, cell / "predictions.parquet")
+        keep(cell.parent, folder / "kept" / "mast" / "0")
+        assert told_of(folder / "kept", 8) == told_of(folder / "cells", 8)
+        kept = pq.read_table(folder / "kept" / "mast" / "0" / "evaluation" / "predictions.parquet")
+        assert (np.asarray(kept["overlap"]) > 0).sum() == (np.asarray(found["overlap"]) > 0).sum()
+
+
 def test_results_of_cells_that_are_gone_stay_in_the_files_and_others_take_their_place(tmp_path):
     """The model is gone, and so is what it found; what was told of it is not."""
     out, table = tmp_path / "shift.json", Table(Path("data"), Path("work"), "small", ())
@@ -234,10 +263,18 @@ def test_results_of_cells_that_are_gone_stay_in_the_files_and_others_take_their_
     assert told["methods"].keys() == {"fcos", "mast", "rehearsed"}
     assert told["methods"]["fcos"] == before["methods"]["fcos"]
     assert told["targets"]["a_f1"] == before["targets"]["a_f1"] and told["targets"]["a_f1"]["reached"]
+    keep(cell_at(tmp_path / "cells", "fcos", 1, right=0.0), kept_of(out) / "fcos" / "1")
+    write_tables(table, out)
+    told = json.loads(summary_of(out).read_text())
+    assert (
+        told["methods"]["fcos"]["site"]["f1"] == 0.0
+    )  # what is kept counts, and no pair can be made with it
+    assert told["targets"]["a_f1"]["value"] == 1.0 and told["targets"]["a_f1"]["interval"] is None
+    assert told["differences"]["recommended - best_baseline"]["seeds"] == []
     keep(cell_at(tmp_path / "cells", "detr", 0, right=0.5, validation_ap=0.9), kept_of(out) / "detr" / "0")
     write_tables(table, out)
     told = json.loads(summary_of(out).read_text())
-    assert told["best_baseline"]["name"] == "detr" and told["targets"]["a_f1"]["reached"] is None
+    assert told["best_baseline"]["name"] == "detr" and told["targets"]["a_f1"]["value"] == 0.5
 
 
 def test_results_of_another_size_do_not_mix(tmp_path):

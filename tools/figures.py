@@ -561,6 +561,39 @@ def site_thresholds() -> str:
     return grid(["F1 at other sites", *ways], lines)
 
 
+def anatomy() -> str:
+    """What became of sounds and predictions, where loudness matters, and what sharper edges could win."""
+    from experiments.shift.tables import ABLATIONS, MAIN, SPLITS, grid
+
+    found = result("experiments/results/anatomy.json")["detectors"]
+    titles = ABLATIONS | MAIN
+
+    def shares(counts: dict[str, int]) -> str:
+        return " / ".join(f"{count / max(1, sum(counts.values())):.2f}" for count in counts.values())
+
+    lines = [
+        [
+            titles[name.partition("/")[0]],
+            SPLITS[split],
+            shares(own["sounds"]),
+            shares(own["predictions"]),
+            " / ".join(f"{part['found']:.2f}" for part in own["by_loudness"]),
+            " / ".join(f"{own[key]:.2f}" for key in ("ap_at_50", "ap_at_30", "ap_at_10")),
+        ]
+        for name, sets in found.items()
+        for split, own in sets.items()
+    ]
+    head = [
+        "detector",
+        "test set",
+        "sounds found / loose / missed",
+        "boxes right / loose / double / alarm",
+        "found of the faintest / middle / loudest third",
+        "AP at IoU 0.5 / 0.3 / 0.1",
+    ]
+    return grid(head, lines) + "\n`python -m experiments.anatomy shift/small/cells/*/0/evaluation`\n"
+
+
 def thresholds() -> str:
     """What a threshold from few validation boxes costs, by the rule that chooses it."""
     found = result("experiments/results/thresholds.json")
@@ -603,6 +636,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "search": search,
     "site_thresholds": site_thresholds,
     "thresholds": thresholds,
+    "anatomy": anatomy,
     **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations", "details")},
 }
 

@@ -1,7 +1,7 @@
 """What is kept of a cell once its model is gone: enough to make every table again, and little enough to be published.
 
-A kept cell is a folder like the cell's own, without weights and pictures. Predictions below both the threshold and the
-last that is right are left out: no figure of the benchmark depends on them.
+A kept cell is a folder like the cell's own, without weights and pictures. Of predictions only that is kept on which a
+figure of the benchmark depends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,8 +29,10 @@ def keep(cell: Path, folder: Path) -> None:
         _write_json(folder / path.relative_to(cell), {"rejected": _read_json(path)["rejected"]})
     own, kept = cell / EVALUATION, folder / EVALUATION
     kept.mkdir(parents=True, exist_ok=True)
-    recordings = pq.read_table(own / CHUNKS, columns=["set", "recording_id"])
-    _write(recordings.group_by(["set", "recording_id"], use_threads=False).aggregate([]), kept / CHUNKS)
+    chunks = pq.read_table(own / CHUNKS, columns=["set", "recording_id"])
+    recordings = [*dict.fromkeys(zip(*(column.to_pylist() for column in chunks.columns), strict=True))]
+    columns = dict(zip(chunks.column_names, map(list, zip(*recordings, strict=True)), strict=True))
+    _write(pa.table(columns, chunks.schema), kept / CHUNKS)  # in their order, which draws of them follow
     _write(pq.read_table(own / TRUTHS, columns=["set", "recording_id"]), kept / TRUTHS)
     found = pq.read_table(own / PREDICTIONS, columns=["set", "recording_id", "score", "overlap"])
     results = _read_json(own / RESULTS)
@@ -39,11 +42,25 @@ def keep(cell: Path, folder: Path) -> None:
 
 
 def _that_matter(found: pa.Table, threshold: float) -> pa.Table:
-    """Predictions of each set down to the threshold, and down to the last that is right."""
-    last = found.filter(pc.field("overlap") > 0).group_by("set").aggregate([("score", "min")])
-    lowest = dict(zip(last["set"].to_pylist(), last["score_min"].to_pylist(), strict=True))
-    floor = [min(lowest.get(name, math.inf), threshold) for name in found["set"].to_pylist()]
-    return found.filter(pc.greater_equal(found["score"], pa.array(floor, pa.float64())))
+    """Predictions of each set down to the threshold and to the last that is right, with as few scores as say the same.
+
+    Of wrong ones it only matters between which right ones they rank, and on which side of the threshold: all of a stretch
+    get the lowest score of it, and then hardly take room.
+    """
+    parts = []
+    for name in found["set"].unique().to_pylist():
+        own = found.filter(pc.field("set") == name)
+        score, overlap = (own[column].to_numpy().copy() for column in ("score", "overlap"))
+        marks = np.unique(np.append(score[overlap > 0], threshold))
+        stretch = np.searchsorted(marks, score, side="right")  # those of at least a mark's score lie above it
+        is_between = (overlap == 0) & ~np.isin(score, marks)
+        for number in np.unique(stretch[is_between]):
+            rows = is_between & (stretch == number)
+            score[rows] = score[rows].min()
+        rows = np.lexsort((own["recording_id"].to_numpy(zero_copy_only=False).astype(str), -score))
+        kept = rows[stretch[rows] > 0]
+        parts.append(own.set_column(own.column_names.index("score"), "score", pa.array(score)).take(kept))
+    return pa.concat_tables(parts) if parts else found
 
 
 def _told(results: dict[str, Any]) -> dict[str, Any]:

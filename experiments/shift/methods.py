@@ -62,8 +62,12 @@ def opened(stage: str) -> tuple[str, ...]:
 
 
 OPEN = opened("train")
+DETAIL = ("model.adapter=detail",)
 REHEARSED = (*ROBUST, *OPEN, "train.lr=3e-4")
 """What has rehearsed learns from labels at the rate of self-training, a third of that for random weights."""
+
+ON = ("train.rehearsed_share=0.5", "train.epochs=20", "train.warmup_epochs=1")
+"""Rehearsal goes on while the labels are learned, in as many steps as from the labels alone."""
 
 TAUGHT = (
     *ROBUST,
@@ -105,10 +109,10 @@ METHODS: Mapping[str, Method] = {
     "fcos_rehearsed": Method((*ROBUST, "train.lr=3e-4"), baseline="fcos", is_rehearsed=True),
     "rehearsed_only": Method(ROBUST, is_rehearsed=True, is_taught=False),
     "rehearsed": Method(REHEARSED, is_rehearsed=True),
-    "rehearsed_on": Method(
-        (*REHEARSED, "train.rehearsed_share=0.5", "train.epochs=20", "train.warmup_epochs=1"),
-        is_rehearsed=True,
-    ),
+    "rehearsed_on": Method((*REHEARSED, *ON), is_rehearsed=True),
+    "scratch_detail": Method((*ROBUST, *DETAIL)),
+    "rehearsed_detail": Method((*REHEARSED, *DETAIL), is_rehearsed=True),
+    "rehearsed_detail_on": Method((*REHEARSED, *DETAIL, *ON), is_rehearsed=True),
     "rehearsed_there": Method(
         (*REHEARSED, "train.quiet_backgrounds=true", "augmentation.mix_probability=0.5"), is_rehearsed=True
     ),

@@ -120,7 +120,7 @@ def summary(
 ) -> dict[str, Any]:
     """Figures of all methods, those of the headline also by their role, with differences and targets.
 
-    What an `earlier` summary tells of methods that have no cell here stays, and so do differences with them.
+    What an `earlier` summary tells of methods that have no cell here stays, and so do differences of two such.
     """
     before = earlier or {}
     held = {name: {seed: held_of(cell) for seed, cell in seeds.items()} for name, seeds in cells.items()}
@@ -134,17 +134,20 @@ def summary(
     for role, why in CHOSEN.items():
         if role in told:
             told[role] = {"name": roles[role], "chosen_by": why, **told[role]}
-    differences = {
-        pair: figures
-        for pair, figures in before.get("differences", {}).items()
-        if all(before[role]["name"] == roles[role] for role in CHOSEN if role in pair.split(" - "))
-    }
+    differences = {}
     for pair in PAIRS:
-        first, second = (held.get(roles[role] or "", {}) for role in pair)
+        name, sides = " - ".join(pair), [roles[role] or "" for role in pair]
+        first, second = (held.get(side, {}) for side in sides)
         shared = sorted(first.keys() & second.keys())
         if shared:
-            sides = ([first[seed] for seed in shared], [second[seed] for seed in shared])
-            differences[" - ".join(pair)] = {**_differences(*sides, resamples), "seeds": shared}
+            paired = ([first[seed] for seed in shared], [second[seed] for seed in shared])
+            differences[name] = {**_differences(*paired, resamples), "seeds": shared}
+        elif (
+            not (first or second) and _is_same(before, roles, pair) and name in before.get("differences", {})
+        ):
+            differences[name] = before["differences"][name]
+        elif all(side in methods for side in sides):
+            differences[name] = {**_unpaired(*(methods[side] for side in sides)), "seeds": []}
     return {
         **told,
         "differences": differences,
@@ -204,6 +207,28 @@ def _differences(first: Sequence[Held], second: Sequence[Held], resamples: int) 
             own, others = ([cell[split][name] for cell in cells] for cells in (first, second))
             figures[split] |= _told(name, mean_interval(metric, own, others, resamples))
     return figures
+
+
+def _unpaired(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Differences of two methods that have no seed in common to compare recording by recording: without intervals."""
+
+    def less(split: str, name: str) -> float | None:
+        values = [method[split][name] for method in (first, second)]
+        return None if None in values else _rounded(values[0] - values[1])
+
+    return {
+        split: {
+            key: value
+            for name in FIGURES
+            for key, value in ((name, less(split, name)), (f"{name}_interval", None))
+        }
+        for split in SPLITS.values()
+    }
+
+
+def _is_same(before: Mapping[str, Any], roles: Mapping[str, str | None], pair: Sequence[str]) -> bool:
+    """Whether the roles of a pair are filled as they were."""
+    return all(before.get(role, {}).get("name") == roles[role] for role in CHOSEN if role in pair)
 
 
 def taken_back(cells: Mapping[int, Path]) -> float | None:

@@ -35,6 +35,7 @@ ABLATIONS = {
     "conv_adapter": "adapter conv",
     "anisotropic_adapter": "adapter anisotropic",
     "scratch": "pretraining: none",
+    "scratch_detail": "pretraining: none, adapter detail",
     "mast_pretrain_third": "pretraining: a third",
     "mast_equal_rates": "pretrained, but all at the full rate from the start",
     "mast_st": "MAST + self-training",
@@ -43,6 +44,8 @@ ABLATIONS = {
     "st_stage_2": "stage 2 alone",
     "st_union": "both in one stage",
     "rehearsed": "rehearsed, then labels",
+    "rehearsed_detail": "rehearsed, then labels, detail",
+    "rehearsed_detail_on": "rehearsed, then labels and made-up calls in turn, detail",
     "rehearsed_on": "rehearsed, then labels and made-up calls in turn",
     "rehearsed_there": "rehearsed, then labels over quiet sound of all sites",
 }

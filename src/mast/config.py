@@ -239,8 +239,10 @@ class Model(Settings):
         default="base",
         description="Width of the encoder: 192, 384 or 768 (the paper); tiny and small learn on a laptop",
     )
-    adapter: Literal["none", "conv", "anisotropic", "upsampling"] = Field(
-        default="upsampling", description="What stands between the encoder and the pyramid of a detector"
+    adapter: Literal["none", "conv", "anisotropic", "upsampling", "detail"] = Field(
+        default="upsampling",
+        description="What stands between the encoder and the pyramid of a detector; detail also looks at the picture "
+        "by convolutions (not in the paper)",
     )
     levels: int = Field(
         default=4,

@@ -58,6 +58,24 @@ def test_an_engine_finds_what_float32_finds(name, loaded, chunks, expected):
     assert all(torch.equal(value, before[key]) for key, value in loaded.network.state_dict().items())
 
 
+@pytest.mark.parametrize("name", SCORES)
+def test_an_engine_hands_the_picture_on_to_an_adapter_that_looks_at_it(name, chunks, tmp_path):
+    loaded = load_detector(save_detector(tmp_path, architecture={**NARROW, "adapter": "detail"}))
+    network = open_engine(name, loaded, "cpu", prepare_engine(name, loaded, *chunks))
+    with torch.inference_mode():
+        specs = loaded.frontend(*chunks)
+        expected, read = loaded.network(specs), network.encode(specs)
+        found = network.predict(read)
+        tokens = loaded.network.encoder(specs)
+    torch.testing.assert_close(scores(found), scores(expected), atol=SCORES[name], rtol=0)
+    torch.testing.assert_close(found.distances, expected.distances, atol=EDGES[name], rtol=0)
+    if network.tokens is None:
+        assert name == "int8"
+    else:
+        assert read.shape[1] == tokens.shape[1] + 256
+        torch.testing.assert_close(network.tokens(read).float(), tokens, atol=0.1, rtol=0)
+
+
 def test_autocast_as_on_a_gpu_finds_what_float32_finds(loaded, chunks, expected):
     network = engines._autocast(fold(loaded.network), "cpu", torch.bfloat16)
     with torch.inference_mode():

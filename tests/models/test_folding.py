@@ -21,7 +21,7 @@ def lived_in(model: Detector) -> Detector:
     return model
 
 
-@pytest.mark.parametrize("adapter", ["none", "conv", "anisotropic", "upsampling"])
+@pytest.mark.parametrize("adapter", ["none", "conv", "anisotropic", "upsampling", "detail"])
 def test_a_folded_detector_says_the_same_without_any_batch_norm(adapter: str) -> None:
     model = lived_in(detector(adapter)).eval()
     folded = fold(model)

@@ -53,8 +53,8 @@ class BoxFinder:
         self.batch = BATCH[self.kind]
         self._network = open_engine(engine or best_engine(self.kind), loaded, self.kind, program)
         self._frontend = loaded.frontend.to(self.kind)
-        self._embeds = embeds
-        if embeds and not self._network.has_map:
+        self._tokens = self._network.tokens if embeds else None
+        if embeds and self._tokens is None:
             raise ModelError(
                 "Vectors are made from the encoder's map, which int8 without a C++ compiler does not show. Install one "
                 "(g++), or use --precision bf16."
@@ -74,12 +74,12 @@ class BoxFinder:
         settings = self.settings
         waves, counts = (torch.from_numpy(values).to(self.kind) for values in (sound, filled))
         with torch.inference_mode():
-            features = self._network.encode(self._frontend(waves, counts))  # (B, C, F/16, T/16)
-            output = self._network.predict(features)
+            read = self._network.encode(self._frontend(waves, counts))  # (B, C', F/16, T/16)
+            output = self._network.predict(read)
             every = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
             ends = filled / self._frontend.logmel.shift_samples
             found = [_up_to(item, end) for item, end in zip(every, ends.tolist(), strict=True)]
-            return _with_vectors(found, features) if self._embeds else found
+            return _with_vectors(found, self._tokens(read)) if self._tokens else found
 
 
 def _up_to(found: Detections, end_frames: float) -> Detections:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -29,14 +28,15 @@ PrecisionChoice = Literal["auto", "float32", "bf16", "int8", "fastest"]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A detector ready to run: normalised log-mel to the encoder's map, and from there to predictions.
+    """A detector ready to run: normalised log-mel to what its adapter reads, and from there to predictions.
 
-    A program that is not to be taken apart leaves all to `predict`: it `has_map` no map to hand out.
+    `tokens` takes the encoder's map out of that. A program that is not to be taken apart leaves all to `predict`, and has
+    no map to hand out.
     """
 
-    encode: Callable[[Tensor], Tensor]  # (B, F, T) → (B, C, F/16, T/16)
+    encode: Callable[[Tensor], Tensor]  # (B, F, T) → (B, C', F/16, T/16)
     predict: Callable[[Tensor], HeadOutput]  # → (B, N)
-    has_map: bool = True
+    tokens: Callable[[Tensor], Tensor] | None  # (B, C', F/16, T/16) → (B, C, F/16, T/16)
 
     def __call__(self, spec: Tensor) -> HeadOutput:
         """(B, F, T) → (B, N)"""
@@ -103,7 +103,7 @@ def prepare_engine(
     if name == "int8":
         return quantised(Whole(folded), specs)
     with torch.no_grad():
-        tokens = torch.cat([folded.encoder(spec[None]) for spec in specs])  # (B, C, F/16, T/16)
+        tokens = torch.cat([folded.encode(spec[None]) for spec in specs])  # (B, C, F/16, T/16)
     return quantised(Rest(folded), tokens)
 
 
@@ -120,9 +120,14 @@ def open_engine(
     chunk = torch.zeros(1, loaded.description.spectrogram.bins, loaded.frontend.frames)
     with torch.inference_mode():
         locations = folded(chunk).locations
-    is_whole = name == "int8"
-    encode = (lambda spec: spec) if is_whole else compiled(folded.encoder, chunk)
-    return Network(encode, lambda tokens: HeadOutput(*run(tokens), locations), has_map=not is_whole)
+
+    def predict(read: Tensor) -> HeadOutput:
+        return HeadOutput(*run(read), locations)
+
+    if name == "int8":
+        return Network(lambda spec: spec, predict, None)
+    tokens_of = compiled(folded.encoder, chunk)
+    return Network(lambda spec: folded.as_read(tokens_of(spec), spec), predict, folded.tokens)
 
 
 def _in_torch(network: Detector, kind: str, dtype: torch.dtype) -> Network:
@@ -131,18 +136,13 @@ def _in_torch(network: Detector, kind: str, dtype: torch.dtype) -> Network:
     if kind != "cpu":
         return _autocast(network, kind, dtype)
     network = network.to(dtype)
-    return Network(lambda spec: network.encoder(spec.to(dtype)), lambda tokens: _rest(network, tokens))
+    return Network(lambda spec: network.encode(spec.to(dtype)), network.decide, network.tokens)
 
 
 def _autocast(network: Detector, kind: str, dtype: torch.dtype) -> Network:
     """On a GPU delicate sums stay in float32."""
     autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
-    return Network(autocast(network.encoder.forward), autocast(partial(_rest, network)))
-
-
-def _rest(network: Detector, tokens: Tensor) -> HeadOutput:
-    """What follows the encoder. (B, C, F/16, T/16) → (B, N)"""
-    return network.predict(network.adapter(tokens))
+    return Network(autocast(network.encode), autocast(network.decide), network.tokens)
 
 
 def compiled(encoder: nn.Module, chunk: Tensor) -> Callable[[Tensor], Tensor]:

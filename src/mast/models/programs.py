@@ -52,9 +52,9 @@ class Rest(nn.Module):
         super().__init__()
         self.detector = detector
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, C, F/16, T/16) → (B, N), (B, N), (B, N, 4)"""
-        output = self.detector.predict(self.detector.adapter(tokens))
+        output = self.detector.decide(read)
         return output.logits, output.centerness, output.distances
 
 
