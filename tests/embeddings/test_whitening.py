@@ -23,7 +23,8 @@ def stretched(count, *scales, seed=0):
 def test_of_no_sounds_and_of_few_nothing_is_measured():
     for count in (0, ENOUGH - 1):
         white = measure(stretched(count, 4.0, 1.0))
-        assert np.array_equal(white.matrix, np.eye(2)) and not white.mean.any()
+        assert np.array_equal(white.matrix, np.eye(2)) and not white.mean.any() and not white.is_measured
+    assert measure(stretched(ENOUGH, 4.0, 1.0)).is_measured
     assert white(np.array([[3.0, 4.0]])).tolist() == [[np.float16(0.6), np.float16(0.8)]]
     assert white(np.zeros((0, 2))).shape == (0, 2)
 

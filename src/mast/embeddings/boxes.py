@@ -71,7 +71,8 @@ class BoxEncoder:
         self.batch = BATCH[self.kind]
         self.width = loaded.network.shape.width
         self.grid = MelGrid(loaded.description.spectrogram, loaded.frontend.frames)
-        self.pool, self._whitening = pool, whitening
+        self.pool = pool
+        self._whitening = whitening if whitening and whitening.is_measured else None
         self._network = loaded.network.to(self.kind)
         self._frontend = loaded.frontend.to(self.kind)
 

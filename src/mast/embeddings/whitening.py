@@ -37,6 +37,11 @@ class Whitening:
     mean: Floats
     matrix: Floats
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it changes anything: that of too few sounds does not."""
+        return bool(self.mean.any()) or not np.array_equal(self.matrix, np.eye(len(self.mean)))
+
     def __call__(self, vectors: NDArray[np.floating]) -> NDArray[np.float16]:
         """Vectors in these terms, of unit length. (N, C) → (N, C)"""
         turned = (vectors.astype(np.float32) - self.mean) @ self.matrix
