@@ -59,8 +59,8 @@ class Run:
             return
         now = dotted(yaml.safe_load(yaml.safe_dump(dict(settings))))
         defaults = dotted(Study().model_dump(mode="json"))
-        newer = {name: value for name, value in defaults.items() if name in now}
-        then = newer | dotted(yaml.safe_load(path.read_text(encoding="utf-8")))
+        then = dotted(yaml.safe_load(path.read_text(encoding="utf-8")))
+        then |= {name: value for name, value in defaults.items() if name in now and name not in then}
         changed = [
             f"{name} was {then.get(name)}, is now {now.get(name)}"
             for name in {**then, **now}
