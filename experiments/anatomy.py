@@ -4,8 +4,9 @@
 
 The folders are evaluations of detectors on the shift benchmark. Boxes are matched again chunk by chunk. At the detector's
 own threshold a sound is *found* (IoU of 0.5 or more), *loose* (at least 0.1, so that something was drawn about it) or
-*missed*; and a prediction is *right*, *loose*, a *double* of one that is right, or an *alarm*. Average precision with a
-lower least IoU says what sharper edges could win at most.
+*missed*; and a prediction is *right*, *loose*, a *double* of one that is right, or an *alarm*. Of the boxes about loose
+sounds it is told how many are far too long, short, wide or narrow, or of the right size *beside* the sound. Average
+precision with a lower least IoU says what sharper edges could win at most.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from mast.spectrogram import MelGrid, frames_of
 RESULTS = Path(__file__).parent / "results"
 LEAST = {"ap_at_50": 0.5, "ap_at_30": 0.3, "ap_at_10": 0.1}
 TOUCH, HIT = 0.1, 0.5
+FAR = 1.5
+"""A side is far too long if it is so many times the true one, and far too short the other way round."""
+
 LOUDNESSES = 3
 """Parts, of as many sounds each, from the faintest to the loudest."""
 
@@ -111,9 +115,10 @@ def anatomy(trial: Trial, threshold: float | None) -> dict[str, Any]:
     found = Boxes(trial.found.group[kept], trial.found.bounds[kept], score[kept])
     hits = match(found, trial.truths, min_overlap=HIT)
     is_found = hits.is_found(len(trial.truths))
-    is_about = _touches(trial.truths, found, TOUCH) & ~is_found
-    is_double = _touches(found, trial.truths, HIT) & ~hits.is_hit
-    is_loose = _touches(found, trial.truths, TOUCH) & ~hits.is_hit & ~is_double
+    shared = _shared(found, trial.truths)
+    is_about = (shared >= TOUCH).any(axis=0) & ~is_found
+    is_double = (shared >= HIT).any(axis=1) & ~hits.is_hit
+    is_loose = (shared >= TOUCH).any(axis=1) & ~hits.is_hit & ~is_double
     sounds = {"found": is_found, "loose": is_about, "missed": ~is_found & ~is_about}
     predictions = {
         "right": hits.is_hit,
@@ -125,6 +130,7 @@ def anatomy(trial: Trial, threshold: float | None) -> dict[str, Any]:
         **told,
         "sounds": {name: int(rows.sum()) for name, rows in sounds.items()},
         "predictions": {name: int(rows.sum()) for name, rows in predictions.items()},
+        "loose_because": _off(found.bounds, trial.truths.bounds[is_about], shared[:, is_about]),
         "by_loudness": _by_loudness(trial.snr_db, is_found),
     }
 
@@ -141,12 +147,25 @@ def _average_precision(trial: Trial, least: float) -> float | None:
     return round(METRICS["ap_101_points"](ranking, None), 4)
 
 
-def _touches(boxes: Boxes, others: Boxes, least: float) -> Mask:
-    """Which boxes have an IoU of at least so much with any of the others. (N,)"""
-    shared = iou(torch.from_numpy(boxes.bounds), torch.from_numpy(others.bounds)).numpy()  # (N, M)
-    is_near = boxes.group[:, None] == others.group[None, :]
-    touched: Mask = (is_near & (shared >= least)).any(axis=1)
-    return touched
+def _shared(boxes: Boxes, others: Boxes) -> Floats:
+    """IoU of each box with each of the others, of another chunk none. (N, M)"""
+    anywhere = iou(torch.from_numpy(boxes.bounds), torch.from_numpy(others.bounds)).numpy()
+    shared: Floats = anywhere * (boxes.group[:, None] == others.group[None, :])
+    return shared
+
+
+def _off(drawn: Floats, true: Floats, shared: Floats) -> dict[str, int]:
+    """To how many true boxes the one that shares most with them has a side far from theirs. (N, 4), (M, 4), (N, M)"""
+    nearest = drawn[shared.argmax(axis=0)] if len(true) else true  # (M, 4)
+    length, width = ((nearest[:, 2:] - nearest[:, :2]) / (true[:, 2:] - true[:, :2])).T
+    sides = {
+        "too long": length > FAR,
+        "too short": length < 1 / FAR,
+        "too wide": width > FAR,
+        "too narrow": width < 1 / FAR,
+    }
+    elsewhere = ~np.any([*sides.values()], axis=0)
+    return {name: int(rows.sum()) for name, rows in {**sides, "beside": elsewhere}.items()}
 
 
 def _by_loudness(snr_db: Floats, is_found: Mask) -> list[dict[str, float]]:

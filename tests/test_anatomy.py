@@ -44,6 +44,20 @@ def test_every_sound_and_every_prediction_is_of_one_kind():
     assert told["ap_at_10"] == told["ap_at_30"] > told["ap_at_50"] > 0
 
 
+def test_of_a_loose_sound_the_sides_that_are_far_off_are_told():
+    found = [
+        (0, 0, 30, 10),  # thrice as long
+        (20, 0, 24, 10),  # less than half as long
+        (40, -10, 46, 14),  # short, and over twice as wide
+        (66, 0, 76, 10),  # of the right size, but late
+    ]
+    trial = Trial(boxes(found, [0.9] * 4), boxes(TRUTHS), np.zeros(4))
+    told = anatomy(trial, 0.5)
+    assert told["sounds"]["loose"] == 4
+    sides = {"too long": 1, "too short": 2, "too wide": 1, "too narrow": 0, "beside": 1}
+    assert told["loose_because"] == sides
+
+
 def test_without_a_threshold_or_a_prediction_all_is_missed():
     for found, threshold in ((boxes(TRUTHS, [0.9] * 4), None), (boxes([], []), 0.5)):
         told = anatomy(Trial(found, boxes(TRUTHS), np.zeros(4)), threshold)

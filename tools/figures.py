@@ -577,6 +577,7 @@ def anatomy() -> str:
             SPLITS[split],
             shares(own["sounds"]),
             shares(own["predictions"]),
+            " / ".join(str(count) for count in own["loose_because"].values()),
             " / ".join(f"{part['found']:.2f}" for part in own["by_loudness"]),
             " / ".join(f"{own[key]:.2f}" for key in ("ap_at_50", "ap_at_30", "ap_at_10")),
         ]
@@ -588,6 +589,7 @@ def anatomy() -> str:
         "test set",
         "sounds found / loose / missed",
         "boxes right / loose / double / alarm",
+        "loose sounds: box too long / short / wide / narrow / beside",
         "found of the faintest / middle / loudest third",
         "AP at IoU 0.5 / 0.3 / 0.1",
     ]

@@ -44,6 +44,7 @@ ABLATIONS = {
     "st_stage_2": "stage 2 alone",
     "st_union": "both in one stage",
     "rehearsed": "rehearsed, then labels",
+    "at_once_detail": "labels and made-up calls in turn from the start, detail",
     "rehearsed_detail": "rehearsed, then labels, detail",
     "rehearsed_detail_on": "rehearsed, then labels and made-up calls in turn, detail",
     "rehearsed_on": "rehearsed, then labels and made-up calls in turn",
