@@ -16,6 +16,7 @@ from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, sh
 from experiments.shift.summary import (
     BASELINES,
     HEADLINE,
+    PAIRS,
     SPLITS,
     best_baseline,
     finished_cells,
@@ -31,6 +32,7 @@ from experiments.shift.tables import (
     MAIN,
     TABLES,
     by_split,
+    differences,
     grid,
     interval,
     known_baselines,
@@ -393,6 +395,14 @@ def test_the_best_of_a_column_is_bold_and_what_was_not_made_is_not_there():
     told = by_split(MAIN, {"mast": {**sets, "seeds": 3}, "fcos": {**worse, "seeds": 1}}).splitlines()
     assert len(told) == 4 and told[2].startswith("| FCOS | 1 | 0.30 (0.40 to 0.60) | – (– to –) |")
     assert told[3].startswith("| MAST | 3 | **0.50 (0.40 to 0.60)** | – (– to –) |")
+
+
+def test_differences_have_intervals_where_there_are_any_and_every_pair_has_a_name():
+    own = {"f1": 0.1, "f1_interval": [0.0, 0.2], "ap": -0.05, "ap_interval": None}
+    sets = dict.fromkeys(SPLITS.values(), own)
+    told = differences({" - ".join(pair): sets for pair in PAIRS}).splitlines()
+    assert len(told) == 2 + len(PAIRS)
+    assert "| MAST, less MAST from random weights |" + " 0.10 (0.00 to 0.20) | -0.05 |" * 4 in told
 
 
 def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):

@@ -639,7 +639,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "site_thresholds": site_thresholds,
     "thresholds": thresholds,
     "anatomy": anatomy,
-    **{f"shift_{name}": shift(name) for name in ("main", "targets", "ablations", "details")},
+    **{f"shift_{name}": shift(name) for name in ("main", "differences", "targets", "ablations", "details")},
 }
 
 if __name__ == "__main__":

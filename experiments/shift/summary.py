@@ -44,6 +44,9 @@ PAIRS = (
     ("mast_equal_rates", "scratch"),
     ("rehearsed_st", "rehearsed_control"),
     ("rehearsed", "scratch"),
+    ("scratch_detail", "scratch"),
+    ("at_once_detail", "scratch_detail"),
+    ("at_once_detail", "best_baseline"),
 )
 CHOSEN = {
     "best_baseline": "average precision on in-domain validation, of the first seed",
