@@ -143,13 +143,17 @@ def show(out: Path, names: Sequence[str], picture: Path | None) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """Where the cells of a benchmark are, and how to make them; `start` is the model that `transfer` goes on from."""
+    """Where the cells of a benchmark are, and how to make them; `start` is the model that `transfer` goes on from.
+
+    Sites and days are those of `world`; which animal and which background stands on which shelf is the same in all.
+    """
 
     data: Path
     folder: Path
     size: str
     sets: tuple[str, ...]
     start: str | None = None
+    world: int = 0
 
     @property
     def cells(self) -> Path:
@@ -162,7 +166,8 @@ class Table:
         path = self.folder / "soundscapes" / "study.yaml"
         if not path.exists():
             material = read_material(self.data)
-            write_benchmark(material, path.parent, SIZES[self.size], 0, lambda done, total: None)
+            size, world = SIZES[self.size], self.world
+            write_benchmark(material, path.parent, size, world, lambda done, total: None, shelving=0)
             for verb in ("scan", "splits", "prepare"):
                 done = CliRunner().invoke(app, [verb, str(path)])
                 if done.exit_code:

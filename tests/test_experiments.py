@@ -97,3 +97,19 @@ def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_noth
     models = {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")}
     subprocess.run(smoke, cwd=ROOT, env=UNMEASURED, check=True, capture_output=True)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")} == models
+
+
+def test_detectors_are_heard_at_sites_that_are_made_up_anew(smoke, tmp_path):
+    cells = [f"{smoke[-3]}/smoke/cells/{name}/0" for name in ("energy", "rehearsed")]
+    command = [sys.executable, "-m", "experiments.new_sites", DATA, *cells, "--size", "smoke"]
+    command += ["--work", str(tmp_path), "--out", str(tmp_path / "result.json")]
+    done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    small, full = (
+        json.loads(path.read_text("utf-8"))
+        for path in (tmp_path / "result.json", ROOT / "experiments" / "results" / "new_sites.json")
+    )
+    assert small.keys() == full.keys()
+    assert small["detectors"].keys() == {"energy/0", "rehearsed/0"}
+    assert small["differences"].keys() == {"rehearsed/0 - energy/0"}
+    assert {"f1", "ap", "ap_interval"} <= small["detectors"]["rehearsed/0"]["site"].keys()

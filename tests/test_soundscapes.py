@@ -305,17 +305,30 @@ def test_each_original_stands_on_one_shelf_and_common_kinds_on_all(stuff, seed):
         assert {shelves[source] for source in own} == set(world.SHELVES)
 
 
-@given(st.integers(0, 10**6))
-@settings(max_examples=10)
-def test_no_animal_and_no_background_is_on_two_sides(stuff, seed):
-    made = world.make_world(stuff, TINY, seed)
+def heard_by_shelf(stuff, made) -> dict[str, set[str]]:
+    """Original recordings that are heard on the days of each shelf."""
     source_of = {item.name: item.source for item in stuff.backgrounds}
     heard = {shelf: set() for shelf in world.SHELVES}
     for day in made.days:
         heard[world.SHELF_OF[day.role]] |= {*day.sources, *(source_of[name] for name in day.backgrounds)}
-    labelled, pool, test = heard.values()
+    return heard
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_no_animal_and_no_background_is_on_two_sides(stuff, seed):
+    labelled, pool, test = heard_by_shelf(stuff, world.make_world(stuff, TINY, seed)).values()
     assert labelled and pool and test
     assert not labelled & test and not pool & test and not labelled & pool
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_another_world_with_the_same_shelves_tests_with_nothing_that_was_learned_from(stuff, seed):
+    first, other = (world.make_world(stuff, TINY, number, shelving=seed) for number in (seed, seed + 1))
+    assert first == world.make_world(stuff, TINY, seed) and other.sites != first.sites
+    labelled, pool, _ = heard_by_shelf(stuff, first).values()
+    assert not (labelled | pool) & heard_by_shelf(stuff, other)["test"]
 
 
 def test_a_world_has_a_day_for_every_role(earth):

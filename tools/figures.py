@@ -561,6 +561,36 @@ def site_thresholds() -> str:
     return grid(["F1 at other sites", *ways], lines)
 
 
+def new_sites() -> str:
+    """Detectors of the shift benchmark at sites of another world, and what they have more than the first."""
+    from experiments.shift.tables import ABLATIONS, MAIN, SPLITS, grid, interval
+
+    found = result("experiments/results/new_sites.json")
+    titles = ABLATIONS | MAIN
+    names = {name: titles[name.partition("/")[0]] for name in found["detectors"]}
+    rows = {names[name]: own for name, own in found["detectors"].items()} | {
+        "{}, less {}".format(*(names[side] for side in pair.split(" - "))): own
+        for pair, own in found["differences"].items()
+    }
+    columns = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
+    lines = [
+        [
+            title,
+            *(interval([own[split][figure], *own[split][f"{figure}_interval"]]) for split, figure in columns),
+        ]
+        for title, own in rows.items()
+    ]
+    heads = {
+        "in_domain": "animals of the labels",
+        "temporal": "one new site",
+        "site": "three new sites",
+        "unseen": "a fifth",
+    }
+    head = ["detector", *(f"{heads[split]}, {figure.upper()}" for split, figure in columns)]
+    cells = " ".join(f"shift/small/cells/{name}" for name in found["detectors"])
+    return grid(head, lines) + f"\n`python -m experiments.new_sites DATA {cells}`\n"
+
+
 def anatomy() -> str:
     """What became of sounds and predictions, where loudness matters, and what sharper edges could win."""
     from experiments.shift.tables import ABLATIONS, MAIN, SPLITS, grid
@@ -639,6 +669,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "site_thresholds": site_thresholds,
     "thresholds": thresholds,
     "anatomy": anatomy,
+    "new_sites": new_sites,
     **{f"shift_{name}": shift(name) for name in ("main", "differences", "targets", "ablations", "details")},
 }
 

@@ -127,7 +127,7 @@ def summary(
     """
     before = earlier or {}
     held = {name: {seed: held_of(cell) for seed, cell in seeds.items()} for name, seeds in cells.items()}
-    found = {name: _figures([*seeds.values()], resamples) for name, seeds in held.items()}
+    found = {name: figures_of([*seeds.values()], resamples) for name, seeds in held.items()}
     every = {**before.get("methods", {}), **found}
     methods = {name: every[name] for name in METHODS if name in every}
     chosen = best_baseline(rows)
@@ -144,7 +144,7 @@ def summary(
         shared = sorted(first.keys() & second.keys())
         if shared:
             paired = ([first[seed] for seed in shared], [second[seed] for seed in shared])
-            differences[name] = {**_differences(*paired, resamples), "seeds": shared}
+            differences[name] = {**differences_of(*paired, resamples), "seeds": shared}
         elif (
             not (first or second) and _is_same(before, roles, pair) and name in before.get("differences", {})
         ):
@@ -190,7 +190,7 @@ def mean_interval(
     return confidence_interval(figure, rankings[0], np.random.default_rng(SEED), resamples)
 
 
-def _figures(cells: Sequence[Held], resamples: int) -> dict[str, Any]:
+def figures_of(cells: Sequence[Held], resamples: int) -> dict[str, Any]:
     """Means of cells over seeds by test set, each seed's own value beside."""
     figures: dict[str, Any] = {}
     for split in SPLITS.values():
@@ -202,7 +202,8 @@ def _figures(cells: Sequence[Held], resamples: int) -> dict[str, Any]:
     return {**figures, "seeds": len(cells)}
 
 
-def _differences(first: Sequence[Held], second: Sequence[Held], resamples: int) -> dict[str, Any]:
+def differences_of(first: Sequence[Held], second: Sequence[Held], resamples: int) -> dict[str, Any]:
+    """Means over seeds of what the first cells have more than the second, by test set."""
     figures: dict[str, Any] = {}
     for split in SPLITS.values():
         figures[split] = {}

@@ -141,8 +141,8 @@ class World:
         return next(site for site in self.sites if site.name == name)
 
 
-def make_world(material: Material, size: Size, seed: int) -> World:
-    """Draw sites and days."""
+def make_world(material: Material, size: Size, seed: int, shelving: int | None = None) -> World:
+    """Draw sites and days. Shelves are those of the world of seed `shelving`, by default of this one."""
     rng = randomness(seed, SPECIES)
     species = _species(material, rng)
     beds = [BEDS[number] for number in rng.permutation(len(BEDS))]
@@ -151,7 +151,7 @@ def make_world(material: Material, size: Size, seed: int) -> World:
         _site(name, bed, species, randomness(seed, SITES, number))
         for number, (name, bed) in enumerate(places)
     )
-    shelves = share_out(material, seed)
+    shelves = share_out(material, seed if shelving is None else shelving)
     days = tuple(
         _day(
             site,

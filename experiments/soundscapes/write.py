@@ -31,10 +31,15 @@ COLUMNS = (
 
 
 def write_benchmark(
-    material: Material, folder: Path, size: Size, seed: int, on_progress: Callable[[int, int], None]
+    material: Material,
+    folder: Path,
+    size: Size,
+    seed: int,
+    on_progress: Callable[[int, int], None],
+    shelving: int | None = None,
 ) -> World:
     """Write what is missing of a benchmark below `folder`; its study file comes last and says that all is there."""
-    world = make_world(material, size, seed)
+    world = make_world(material, size, seed, shelving)
     scenes = plan(world, material)
     _write_world(folder / "world.json", world, material, size)
     _write_tables(folder, scenes)
