@@ -563,7 +563,7 @@ def site_thresholds() -> str:
 
 def new_sites() -> str:
     """Detectors of the shift benchmark at sites of another world, and what they have more than the first."""
-    from experiments.shift.tables import ABLATIONS, MAIN, SPLITS, grid, interval
+    from experiments.shift.tables import ABLATIONS, MAIN, figures, grid, heads
 
     found = result("experiments/results/new_sites.json")
     titles = ABLATIONS | MAIN
@@ -572,23 +572,15 @@ def new_sites() -> str:
         "{}, less {}".format(*(names[side] for side in pair.split(" - "))): own
         for pair, own in found["differences"].items()
     }
-    columns = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
-    lines = [
-        [
-            title,
-            *(interval([own[split][figure], *own[split][f"{figure}_interval"]]) for split, figure in columns),
-        ]
-        for title, own in rows.items()
-    ]
-    heads = {
+    sets = {
         "in_domain": "animals of the labels",
         "temporal": "one new site",
         "site": "three new sites",
         "unseen": "a fifth",
     }
-    head = ["detector", *(f"{heads[split]}, {figure.upper()}" for split, figure in columns)]
     cells = " ".join(f"shift/small/cells/{name}" for name in found["detectors"])
-    return grid(head, lines) + f"\n`python -m experiments.new_sites DATA {cells}`\n"
+    lines = [[title, *figures(own)] for title, own in rows.items()]
+    return grid(["detector", *heads(sets)], lines) + f"\n`python -m experiments.new_sites DATA {cells}`\n"
 
 
 def anatomy() -> str:

@@ -35,6 +35,7 @@ HEADLINE = (
     "rehearsed",
     "rehearsed_control",
     "rehearsed_st",
+    "at_once_detail",
     "recommended",
 )
 PAIRS = (

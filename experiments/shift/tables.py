@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
+COLUMNS = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
 
 MAIN = {
     "energy": "energy threshold",
@@ -71,23 +72,32 @@ DETAILS = {
 
 def by_split(titles: Mapping[str, str], methods: Mapping[str, Any]) -> str:
     """F1 and AP of methods on every test set, means over seeds with their intervals; the best of a column is bold."""
-    columns = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
     known = {name: title for name, title in titles.items() if name in methods}
     best = {
         (split, figure): max((methods[name][split][figure] or 0.0 for name in known), default=0.0)
-        for split, figure in columns
+        for split, figure in COLUMNS
     }
-    head = ["method", "seeds", *(f"{SPLITS[split]}, {figure.upper()}" for split, figure in columns)]
     lines = []
     for name, title in known.items():
         cells = [title, str(methods[name]["seeds"])]
-        for split, figure in columns:
-            own = methods[name][split]
-            text = interval([own[figure], *own[f"{figure}_interval"]])
-            is_best = bool(own[figure]) and own[figure] == best[split, figure]
-            cells.append(f"**{text}**" if is_best else text)
+        for (split, figure), text in zip(COLUMNS, figures(methods[name]), strict=True):
+            value = methods[name][split][figure]
+            cells.append(f"**{text}**" if value and value == best[split, figure] else text)
         lines.append(cells)
-    return grid(head, lines)
+    return grid(["method", "seeds", *heads(SPLITS)], lines)
+
+
+def heads(titles: Mapping[str, str]) -> list[str]:
+    """Heads of the columns of `figures`, by titles of the test sets."""
+    return [f"{titles[split]}, {figure.upper()}" for split, figure in COLUMNS]
+
+
+def figures(sets: Mapping[str, Any]) -> list[str]:
+    """F1 and AP on every test set, each with its interval if it has one."""
+    return [
+        interval([sets[split][figure], *(sets[split][f"{figure}_interval"] or [])])
+        for split, figure in COLUMNS
+    ]
 
 
 def details(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -124,14 +134,8 @@ def differences(pairs: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for pair, sets in pairs.items():
         first, second = (titles[side] for side in pair.split(" - "))
-        figures = [
-            interval([sets[split][figure], *(sets[split][f"{figure}_interval"] or [])])
-            for split in SPLITS
-            for figure in ("f1", "ap")
-        ]
-        lines.append([f"{first}, less {second}", *figures])
-    columns = [f"{title}, {figure}" for title in SPLITS.values() for figure in ("F1", "AP")]
-    return grid(["difference", *columns], lines)
+        lines.append([f"{first}, less {second}", *figures(sets)])
+    return grid(["difference", *heads(SPLITS)], lines)
 
 
 def known_baselines(summary: Mapping[str, Any]) -> str:
