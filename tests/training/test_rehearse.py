@@ -13,6 +13,7 @@ from mast.cli import app
 from mast.config import Study, load_study
 from mast.datasets.examples import noise_bank
 from mast.datasets.quiet import quiet_chunks
+from mast.errors import TrainingError
 from mast.models.encoder import SIZES, EncoderShape
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
@@ -69,6 +70,17 @@ def test_training_may_go_on_rehearsing_beside_the_labels(study_file: Path, tmp_p
     every = np.arange(len(recipe.sound.examples))
     assert sum(len(own) for own in recipe.sound.examples.boxes(every[labelled:])) == 0
     assert train_study(study, Run(tmp_path), "cpu") == "finished"
+
+
+def test_what_had_nothing_to_rehearse_on_has_opened_no_run(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    with monkeypatch.context() as without:
+        without.setattr("mast.datasets.quiet.UNLABELLED", "nowhere")
+        with pytest.raises(TrainingError, match="no unlabelled sound"):
+            train_study(load_study(study_file, [*SETS, "train.rehearsed_share=0.25"]), run, "cpu")
+    assert train_study(load_study(study_file, SETS), run, "cpu") == "finished"
 
 
 def test_training_may_mix_in_the_quiet_sound_of_all_sites(study_file: Path) -> None:

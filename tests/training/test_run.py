@@ -75,6 +75,15 @@ def test_other_settings_are_refused_each_by_its_name(tmp_path: Path) -> None:
     assert "--name" in message
 
 
+def test_settings_are_checked_without_opening_anything(tmp_path: Path) -> None:
+    run = Run(tmp_path / "new")
+    run.check(SETTINGS)
+    assert not run.folder.exists()
+    run.open(SETTINGS)
+    with pytest.raises(TrainingError, match="data was abc, is now xyz"):
+        run.check({**SETTINGS, "data": "xyz"})
+
+
 def test_a_setting_that_came_or_went_is_a_change_as_well(tmp_path: Path) -> None:
     Run(tmp_path).open({"data": "abc", "old": 1})
     with pytest.raises(TrainingError, match="old was 1, is now None; new was None, is now 2"):

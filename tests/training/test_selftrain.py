@@ -208,6 +208,7 @@ def test_without_unlabelled_sound_there_is_nothing_to_teach_with(
     monkeypatch.setattr("mast.training.pseudo_labels.UNLABELLED", "nowhere")
     with pytest.raises(TrainingError, match="no unlabelled sound"):
         selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")
+    assert not Run(tmp_path).config.exists()
 
 
 def test_the_verb_asks_for_a_teacher_and_tells_what_each_round_did(

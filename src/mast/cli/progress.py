@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import TaskID
 
     from mast.detection.running import Progress as Pace
@@ -32,13 +34,15 @@ STAGES = {
     "exporting": "Writing (parts)",
     "adding": "Adding up (parts)",
 }
-LOG_EVERY_S = 300.0
-"""So often a long job that nobody watches writes a line to its log."""
+FIRST_LOG_S, LOG_EVERY_S = 60.0, 300.0
+"""When a long job that nobody watches writes its first line to a log, and how often from then on."""
+
+STARTING = "starting"
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
-    """Bars for the stages of long work, the remaining time once it can be known; gone when done."""
+    """Bars for the stages of long work, the remaining time once it can be known; gone when done. In a log, lines."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import (
@@ -58,13 +62,19 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    tell = _log(console)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
         def on_progress(stage: str, done: float, total: float | None) -> None:
+            name = STAGES.get(stage, stage)
             if stage not in tasks:
-                tasks[stage] = bars.add_task(STAGES.get(stage) or escape(stage), total=total)
+                tasks[stage] = bars.add_task(escape(name), total=total)
             bars.update(tasks[stage], completed=done, total=total)
+            left_s = next(item.time_remaining for item in bars.tasks if item.id == tasks[stage])
+            left = f", {timedelta(seconds=round(left_s))} left" if left_s else ""
+            tell(f"{name}: {done:,.0f}{f' of {total:,.0f}' if total else ''}{left}")
 
         yield on_progress
 
@@ -72,58 +82,69 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
 @contextmanager
 def training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
     """A bar with the loss, the speed in hours of sound an hour, and the time that remains."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as Bars
-
     from mast.training.devices import is_first_process
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[pace]}"),
-    )
-    console = Console(stderr=True, quiet=not is_first_process())
-    with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task(what, total=None, pace="starting")
+    with _paced_bar(what, quiet=not is_first_process()) as show:
 
         def on_progress(progress: Progress) -> None:
-            remaining = timedelta(seconds=round(progress.remaining_s))
+            left = timedelta(seconds=round(progress.remaining_s))
             speed = f"{progress.hours_per_hour:,.0f} hours of sound an hour"
-            pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {remaining} left"
-            bars.update(task, completed=progress.step, total=progress.steps, pace=pace)
+            pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {left} left"
+            show(progress.step, progress.steps, pace)
 
         yield on_progress
 
 
 @contextmanager
 def detecting_bar() -> Iterator[Callable[[Pace], None]]:
-    """A bar with the speed in hours of sound an hour and the time that remains; in a log, a line every few minutes."""
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as Bars
-
+    """A bar with the speed in hours of sound an hour and the time that remains."""
     from mast.detection.tally import length
 
-    console = Console(stderr=True)
-    columns = (TextColumn("Detecting"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
-    with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("", total=None, pace="starting")
-        told_s = time.monotonic()
+    with _paced_bar("Detecting") as show:
 
         def on_pace(progress: Pace) -> None:
-            nonlocal told_s
-            done = f"{length(progress.done_s)} of {length(progress.total_s)}"
-            pace = "starting"
+            pace = STARTING
             if progress.remaining_s is not None:
+                done = f"{length(progress.done_s)} of {length(progress.total_s)}"
                 left = timedelta(seconds=round(progress.remaining_s))
                 pace = f"{done}, {progress.speed:,.0f} hours of sound an hour, {left} left"
-            bars.update(task, completed=progress.done_s, total=progress.total_s, pace=pace)
-            if not console.is_terminal and time.monotonic() - told_s >= LOG_EVERY_S:
-                told_s = time.monotonic()
-                typer.echo(pace, err=True)
+            show(progress.done_s, progress.total_s, pace)
 
         yield on_pace
+
+
+@contextmanager
+def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, float, str], None]]:
+    """A bar that takes what is done, how much there is, and a text; in a log, that text as a line every few minutes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    console = Console(stderr=True, quiet=quiet)
+    tell = _log(console)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[pace]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task(what, total=None, pace=STARTING)
+
+        def show(done: float, total: float, pace: str) -> None:
+            bars.update(task, completed=done, total=total, pace=pace)
+            tell(f"{what}: {bars.tasks[0].percentage:.0f}%, {pace}")
+
+        yield show
+
+
+def _log(console: Console) -> Callable[[str], None]:
+    """What writes the latest of many texts as a line every few minutes, where there is a log and no terminal."""
+    next_s = time.monotonic() + FIRST_LOG_S
+
+    def tell(text: str) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s and not console.is_terminal and not console.quiet:
+            next_s = time.monotonic() + LOG_EVERY_S
+            typer.echo(text, err=True)
+
+    return tell

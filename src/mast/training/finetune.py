@@ -335,11 +335,9 @@ def varied(
     return new_spec, new_boxes
 
 
-def open_run(study: Study, run: Run) -> AudioStore:
-    """The prepared sound, if what the run's folder holds was learned from it under the same settings."""
-    store = AudioStore(existing(study, STORE))
-    run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
-    return store
+def learned_under(study: Study, store: AudioStore) -> dict[str, Any]:
+    """All that decides what a run learns."""
+    return {"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)}
 
 
 def train_study(
@@ -350,10 +348,13 @@ def train_study(
     lesson: Lesson = EXPERTS,
 ) -> End:
     """Train a detector, or go on with it."""
-    store = open_run(study, run)
+    store = AudioStore(existing(study, STORE))
+    settings = learned_under(study, store)
+    run.check(settings)
     if run.is_finished:
         return "finished"
     is_pretrained = study.train.start is not None
     fabric = start_fabric(study.train.precision, run, device, partly_frozen=is_pretrained)
     recipe = FinetuneRecipe(study, store, (fabric.global_rank, fabric.world_size), lesson)
+    run.open(settings)
     return train(recipe, recipe.sound, study.train, run, fabric, on_progress)

@@ -183,9 +183,11 @@ def pretrain_study(
 ) -> End:
     """Pretrain, or go on with it."""
     store = AudioStore(existing(study, STORE))
-    run.open({"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)})
+    settings = {"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)}
+    run.check(settings)
     if run.is_finished:
         return "finished"
     fabric = start_fabric(study.pretrain.precision, run, device)
     recipe = PretrainRecipe(study, store, (fabric.global_rank, fabric.world_size))
+    run.open(settings)
     return train(recipe, recipe.sound, study.pretrain, run, fabric, on_progress)

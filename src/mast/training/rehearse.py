@@ -18,10 +18,12 @@ from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.quiet import quiet_chunks
+from mast.datasets.split_table import existing
 from mast.models.frontend import FrontEnd
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
-from mast.training.finetune import Lesson, open_run, train_study
+from mast.study.products import STORE
+from mast.training.finetune import Lesson, learned_under, train_study
 from mast.training.loop import End, OnProgress
 from mast.training.run import Run
 
@@ -33,7 +35,8 @@ def rehearse_study(
 ) -> End:
     """Train a detector on made-up calls, or go on with it."""
     own = rehearsal_study(study)
-    store = open_run(own, run)
+    store = AudioStore(existing(own, STORE))
+    run.check(learned_under(own, store))
     if run.is_finished:
         return "finished"
     lesson = rehearsal_lesson(study, store)

@@ -46,20 +46,29 @@ class Run:
         """Whether the run has reached its end."""
         return (self.model / DESCRIPTION).exists()
 
+    @property
+    def config(self) -> Path:
+        """The settings it is learned under."""
+        return self.folder / "config.yaml"
+
     def open(self, settings: Mapping[str, Any]) -> None:
-        """Make the folder, or check that what it holds was learned under the same settings.
+        """Make the folder, or check what it holds; once all is there to learn from, so that a folder means a run."""
+        self.check(settings)
+        if not self.config.exists():
+            with written_whole(str(self.config)) as file:
+                file.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Refuse a folder whose run was learned under other settings.
 
         A setting that is newer than what the folder holds had its default then: a default is what MAST did before there
         was a choice.
         """
-        path = self.folder / "config.yaml"
-        if not path.exists():
-            with written_whole(str(path)) as file:
-                file.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
+        if not self.config.exists():
             return
         now = dotted(yaml.safe_load(yaml.safe_dump(dict(settings))))
         defaults = dotted(Study().model_dump(mode="json"))
-        then = dotted(yaml.safe_load(path.read_text(encoding="utf-8")))
+        then = dotted(yaml.safe_load(self.config.read_text(encoding="utf-8")))
         then |= {name: value for name, value in defaults.items() if name in now and name not in then}
         changed = [
             f"{name} was {then.get(name)}, is now {now.get(name)}"

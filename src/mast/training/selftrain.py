@@ -90,8 +90,10 @@ def selftrain_study(
     """Improve a detector on a study's unlabelled sound, or go on with it. The model is the last round's that stood."""
     store = AudioStore(existing(study, STORE))
     settings = study.model_dump(mode="json", include=SETTINGS - {"train"} | {"selftrain"})
-    run.open({"data": store.fingerprint, "teacher": teacher, **settings})
+    learned = {"data": store.fingerprint, "teacher": teacher, **settings}
+    run.check(learned)
     pool = pool_of(study, store)
+    run.open(learned)
     first, unsure = teacher, None
     rounds: list[Round] = []
     for number in range(1, study.selftrain.rounds + 1):
