@@ -4,9 +4,10 @@
 
 Rows are methods of the shift benchmark with its very settings. `rehearsed`, which is recommended, starts from the
 detector that has rehearsed on the benchmark's unlabelled soundscapes and learns from a study's few labels;
-`rehearsed_st` learns from these half as long and then teaches itself on the study's pool; `scratch` begins at random;
-`energy` learns two thresholds. `scratch` and `rehearsed` take as many steps on a study as `rehearsed_st`, or some more;
-the start has taken its own before.
+`transfer_detail` starts from the benchmark's `at_once_detail`, which has learned the labels of its soundscapes besides;
+`rehearsed_st` learns from a study's labels half as long and then teaches itself on its pool; `scratch` begins at random;
+`energy` learns two thresholds. All others take as many steps on a study as `rehearsed_st`, or some more; a start has
+taken its own before.
 
 Labelled are the first two days of birdeep-am1, and the first place of boobook with all its days: those that the study's
 own splits leave in-domain have seven boxes, too few to learn from and to choose a threshold by. An in-domain test would
@@ -16,7 +17,7 @@ so while one of the two sets is tested, the other is the pool, its labels hidden
 tested on. `both` takes the two tests together.
 
 `--start` is the folder of a benchmark made by `experiments.run`; without one it is made, which takes about an hour. What
-is there is not made again.
+is there is not made again, and rows that were not asked for stay in the result file as they are.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from experiments.baselines.finding import evaluate_baseline
 from experiments.baselines.train import train_baseline
 from experiments.review_loop import mast
 from experiments.run import RESULTS, Table, told, told_stage
-from experiments.shift.methods import METHODS, Stage, stretched
+from experiments.shift.methods import METHODS, Method, Stage, stretched
 from experiments.shift.summary import mean_interval
 from experiments.soundscapes.world import SIZES
-from mast.config import Study, dump_study, load_study
+from mast.config import Chunking, Study, dump_study, load_study
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.split_table import SPLITS_TABLE, existing
 from mast.detection.evaluate import evaluate_study
@@ -50,7 +51,6 @@ from mast.evaluation.compare import ranking_of
 from mast.evaluation.figures import AT_THRESHOLD, OVER_ALL
 from mast.evaluation.intervals import Interval
 from mast.evaluation.metrics import Ranking, best_threshold
-from mast.models.checkpoint import load_model
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.finetune import train_study
@@ -60,12 +60,18 @@ from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-ROWS = ("energy", "scratch", "rehearsed", "rehearsed_st")
+ROWS = ("energy", "scratch", "rehearsed", "rehearsed_st", "transfer_detail")
 PAIRS = (
     ("rehearsed", "energy"),
     ("rehearsed", "scratch"),
     ("rehearsed_st", "rehearsed"),
+    ("transfer_detail", "energy"),
+    ("transfer_detail", "scratch"),
+    ("transfer_detail", "rehearsed"),
 )
+GIVEN = "at_once_detail"
+"""The cell of the benchmark, of its first seed, that a method starts from which is given its start."""
+
 BOTH = "both"
 COMPARED = ("f1", "best_f1", "ap_area")
 SHARES = {"splits.train": 0.7, "splits.val": 0.3, "splits.test": 0}
@@ -111,21 +117,37 @@ def main() -> None:
     """Train and evaluate every row of every study, and write figures with intervals over recordings."""
     options = _options()
     folder = options.start or options.work / "shift" / options.size
-    start = Table(options.data, folder, options.size, tuple(options.sets)).rehearsal(METHODS["rehearsed"])
-    studies: dict[str, Any] = {}
+    table = Table(options.data, folder.absolute(), options.size, tuple(options.sets))
+    learners = {METHODS[row].teacher or row: None for row in options.rows}
+    starts = {name: start for name in learners if (start := start_of(table, METHODS[name]))}
+    models = {name: start.model for name, start in starts.items()}
+    hears = load_study(table.study_file).chunking
+    before = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    studies: dict[str, Any] = before.get("studies", {})
     for name in options.studies:
         place = options.work.absolute() / name
-        trial = Trial(
-            name, options.data.absolute(), place, start.model.absolute(), options.steps, options.sets
-        )
-        studies[name] = trial.results(options.rows)
+        trial = Trial(name, options.data.absolute(), place, hears, models, options.steps, options.sets)
+        studies[name] = merged(studies.get(name, {}), trial.results(options.rows))
         print(name, json.dumps(studies[name]), flush=True)
+    steps = {name: steps_of(start.folder) for name, start in starts.items()}
     settings = {
         "steps": options.steps,
-        "start_steps": steps_of(start.folder),
+        "start_steps": {**before.get("start_steps", {}), **steps},
         "start_heard": heard_in(folder / "soundscapes" / "world.json"),
     }
     write_result(options.out, {"studies": studies, **settings}, PACKAGES)
+
+
+def start_of(table: Table, method: Method) -> Run | None:
+    """What a method starts from, of a benchmark that makes it if it is not there."""
+    if method.is_rehearsed:
+        return table.rehearsal(method)
+    return Run(table.cell(GIVEN, 0)) if method.is_given else None
+
+
+def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a study's rows now, and before of those that were not made again."""
+    return {part: {**before.get(part, {}), **told} for part, told in now.items()}
 
 
 def _options() -> argparse.Namespace:
@@ -148,12 +170,13 @@ def _options() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Trial:
-    """The rows of one study, below one folder; `start` is the model that has rehearsed."""
+    """The rows of one study, below one folder; `starts` has the models of methods that start from one."""
 
     name: str
     data: Path
     folder: Path
-    start: Path
+    hears: Chunking
+    starts: Mapping[str, Path]
     steps: int
     sets: Sequence[str]
 
@@ -197,8 +220,8 @@ class Trial:
         return path
 
     def _settings(self, folder: Path, tested: str | None) -> Study:
-        """The study of `configs/` with its sound from the data folder, in chunks as the start hears them."""
-        chunking, source = load_model(str(self.start))[0].chunking, self.data / self.source.folder
+        """The study of `configs/` with its sound from the data folder, in chunks as the benchmark has them."""
+        source = self.data / self.source.folder
         hidden = self._pool(tested) if tested else set()
         tables = [
             labels_without(hidden, source / "annotations.csv", folder / "annotations.csv"),
@@ -209,8 +232,8 @@ class Trial:
             "work": folder / "work",
             f"collections.{self.source.collection}.root": source / "audio",
             "annotations": json.dumps([{"path": str(table), "format": "csv"} for table in tables]),
-            "chunking.chunk_s": chunking.chunk_s,
-            "chunking.hop_s": chunking.hop_s,
+            "chunking.chunk_s": self.hears.chunk_s,
+            "chunking.hop_s": self.hears.hop_s,
             **SHARES,
         }
         study = load_study(CONFIGS / f"{self.name}.yaml", [f"{key}={value}" for key, value in values.items()])
@@ -227,7 +250,7 @@ class Trial:
 
     def study(self, method: str, tested: str | None = None) -> Study:
         """The study with the settings of a method of the benchmark."""
-        begin = [f"train.start={self.start}"] if METHODS[method].is_rehearsed else []
+        begin = [f"train.start={self.starts[method]}"] if method in self.starts else []
         return load_study(self.study_file(tested), [*METHODS[method].sets, *begin, *self.sets])
 
     def detector(self, row: str, tested: str) -> Detector:

@@ -15,6 +15,7 @@ from experiments.real import (
     labels_without,
     lasting,
     less,
+    merged,
     pooled,
     steps_of,
     together,
@@ -91,6 +92,13 @@ def test_what_a_start_has_heard_is_told_by_source(tmp_path):
     ]
     world.write_text(json.dumps({"days": days}))
     assert heard_in(world) == {"calls": ["birds", "pitta"], "backgrounds": ["day", "rain"]}
+
+
+def test_rows_that_were_not_made_again_are_told_as_before():
+    before = {"rows": {"scratch": 1, "energy": 2}, "made": {"scratch": 3}}
+    now = {"rows": {"scratch": 4}, "made": {"scratch": 5}}
+    assert merged(before, now) == {"rows": {"scratch": 4, "energy": 2}, "made": {"scratch": 5}}
+    assert merged({}, now) == now
 
 
 def test_nothing_and_nothing_is_nothing():

@@ -88,6 +88,7 @@ METHODS: Mapping[str, Method] = {
     "detr": Method(baseline="detr"),
     "yolo": Method(baseline="yolo"),
     "transfer": Method(is_given=True),
+    "transfer_detail": Method((*REHEARSED, *DETAIL), is_given=True),
     "scratch_zscore": Method(),
     "scratch": Method(ROBUST),
     "mast_zscore": Method(pretraining=1),

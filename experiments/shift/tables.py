@@ -16,6 +16,7 @@ MAIN = {
     "detr": "DETR",
     "yolo": "YOLO26",
     "transfer": "MAST from a given checkpoint",
+    "transfer_detail": "from a detector of made-up sites, adapter detail",
     "scratch_zscore": "MAST from random weights, z-score",
     "scratch": "MAST from random weights",
     "mast_zscore": "MAST, z-score",
