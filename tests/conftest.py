@@ -6,6 +6,7 @@ import sys
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes test side by side, and start others
 settings.register_profile("mast", deadline=None)  # a busy machine is not a wrong answer
 settings.load_profile("mast")
 
