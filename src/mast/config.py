@@ -404,7 +404,7 @@ class Train(DetectorStage):
         default=0.0,
         ge=0,
         lt=1,
-        description="Share of all examples that are quiet unlabelled chunks with made-up calls, as in mast rehearse",
+        description="Share of all examples that are quiet chunks with made-up calls on them, as in mast rehearse",
     )
     quiet_backgrounds: bool = Field(
         default=False,

@@ -1,4 +1,4 @@
-"""Quiet chunks: the least lively of every site, whole, and none without unlabelled sound."""
+"""Quiet chunks: the least lively of every site, whole; of labelled sound, those in which the experts found nothing."""
 
 from __future__ import annotations
 
@@ -68,10 +68,29 @@ def test_a_call_makes_a_chunk_lively_and_louder_hiss_does_not() -> None:
     assert plain == pytest.approx(louder, abs=0.01)
 
 
-def test_a_study_without_unlabelled_sound_is_told_what_to_add(
+def test_where_nothing_is_unlabelled_they_are_those_in_which_experts_found_no_animal(
+    study_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = load_study(study_file)
+    store = store_of(study)
+    monkeypatch.setattr(quiet, "UNLABELLED", "no such split")
+    chosen = {tuple(place) for place in quiet_chunks(study, store).tolist()}
+    table, places = prepared_chunks(study, store, ["train"])
+    empty = {
+        tuple(place)
+        for place, boxes in zip(places.tolist(), table["boxes"].to_pylist(), strict=True)
+        if not boxes
+    }
+    assert chosen and chosen <= empty
+    cut = np.array(sorted(empty - chosen), np.int64).reshape(-1, 2)
+    assert (store.filled(cut, store.layout.step_samples) < store.layout.step_samples).all()
+
+
+def test_a_study_without_quiet_sound_is_told_what_to_add(
     study_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = load_study(study_file)
     monkeypatch.setattr(quiet, "UNLABELLED", "no such split")
+    monkeypatch.setattr(quiet, "TRAIN", "no such split")
     with pytest.raises(TrainingError, match="Add recordings without annotations"):
         quiet_chunks(study, store_of(study))

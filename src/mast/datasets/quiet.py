@@ -1,4 +1,4 @@
-"""Quiet parts of the unlabelled sound: what made-up calls are laid over."""
+"""Quiet parts of a study's sound: what made-up calls are laid over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mast.config import Study
-from mast.datasets.examples import UNLABELLED, prepared_chunks
+from mast.datasets.examples import TRAIN, UNLABELLED, detection_examples, prepared_chunks
 from mast.datasets.loading import Places
 from mast.datasets.order import spread
 from mast.errors import TrainingError
@@ -27,16 +27,14 @@ STANDS_OUT = 2.0
 def quiet_chunks(study: Study, store: AudioStore) -> Places:
     """The quietest unlabelled chunks of each site, so that few calls of real animals go without a box. → (n, 2)
 
-    Only chunks that are full are looked at, or as full as any.
+    Where nothing is unlabelled they are those in which the experts found no animal. Only chunks that are full are looked
+    at, or as full as any.
     """
     table, places = prepared_chunks(study, store, [UNLABELLED])
     if not len(places):
-        raise TrainingError(
-            "There is no unlabelled sound in this study to lay made-up calls over. Add recordings without annotations "
-            "to its collections, and run mast scan, mast splits and mast prepare again."
-        )
-    filled = store.filled(places, store.layout.step_samples)
-    full = np.flatnonzero(filled == filled.max())
+        places = _without_animals(study, store)
+        return places[_full(store, places)]
+    full = _full(store, places)
     chosen = full[spread(len(full), POOL_CHUNKS)]
     places, sites = places[chosen], np.array([name or "" for name in table["site"].to_pylist()])[chosen]
     logmel = LogMel(study.spectrogram, store.layout.sample_rate_hz)
@@ -49,6 +47,26 @@ def quiet_chunks(study: Study, store: AudioStore) -> Places:
         kept.append(here[np.argsort(liveliness[here], kind="stable")[:count]])
     quietest: Places = places[np.sort(np.concatenate(kept))]
     return quietest
+
+
+def _without_animals(study: Study, store: AudioStore) -> Places:
+    """Chunks for training in which the experts found no animal. → (n, 2), at least one"""
+    examples = detection_examples(study, store, TRAIN).chunks
+    every = np.arange(len(examples))
+    empty = every[[not len(own) for own in examples.boxes(every)]]
+    if not len(empty):
+        raise TrainingError(
+            "There is no sound in this study to lay made-up calls over: none is unlabelled, and animals call in all that "
+            "is for training. Add recordings without annotations to its collections, and run mast scan, mast splits and "
+            "mast prepare again."
+        )
+    return examples.places(0, empty)
+
+
+def _full(store: AudioStore, places: Places) -> NDArray[np.int64]:
+    """Which of the places have the most sound. (n, 2) → rows"""
+    filled = store.filled(places, store.layout.step_samples)
+    return np.flatnonzero(filled == filled.max())
 
 
 def _liveliness(store: AudioStore, logmel: LogMel, places: Places) -> NDArray[np.float32]:
