@@ -64,7 +64,7 @@ def heard(table: Table, method: str, seed: int, model: Path) -> Path:
     """A detector's evaluation on all sets of another world, made if it is not there. → the folder it is in"""
     folder = table.cells / method / str(seed)
     if not (folder / "evaluation" / "results.json").exists():
-        study = load_study(table.study_file, METHODS[method].sets)
+        study = load_study(table.study_file, METHODS[method].settings)
         evaluate = evaluate_baseline if METHODS[method].baseline else evaluate_study
         evaluate(study, str(model), str(folder / "evaluation"))
     return folder

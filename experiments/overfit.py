@@ -3,7 +3,7 @@
     python -m experiments.overfit DATA          writes experiments/results/overfit.json
 
 DATA holds `audio/` and `annotations.csv` (MAST's plain CSV), such as twenty minutes of the BIRDeep recorder AM1. A tiny
-detector of the `laptop` preset sees the same chunks again and again, without augmentation; then the saved model is
+detector with the paper's adapter sees the same chunks again and again, without augmentation; then the saved model is
 loaded and asked for their boxes.
 """
 
@@ -68,7 +68,9 @@ def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
         "splits": {"block_s": 60},
         "augmentation": {"probability": 0},
         "normalisation": "band-median",
+        "model": {"adapter": "upsampling"},
         "train": {
+            "rehearsed_share": 0,
             "epochs": steps,
             "warmup_epochs": 5,
             "lr": lr,

@@ -2,12 +2,11 @@
 
     python -m experiments.real DATA --start shift/small       writes experiments/results/real.json
 
-Rows are methods of the shift benchmark with its very settings. `rehearsed`, which is recommended, starts from the
-detector that has rehearsed on the benchmark's unlabelled soundscapes and learns from a study's few labels;
-`transfer_detail` starts from the benchmark's `at_once_detail`, which has learned the labels of its soundscapes besides;
-`rehearsed_st` learns from a study's labels half as long and then teaches itself on its pool; `scratch` begins at random;
-`energy` learns two thresholds. All others take as many steps on a study as `rehearsed_st`, or some more; a start has
-taken its own before.
+Rows are methods of the shift benchmark with its very settings. `rehearsed` starts from the detector that has rehearsed on
+the benchmark's unlabelled soundscapes and learns from a study's few labels; `transfer_detail` starts from the benchmark's
+`at_once_detail`, which has learned the labels of its soundscapes besides; `rehearsed_st` learns from a study's labels half
+as long and then teaches itself on its pool; `scratch` begins at random; `energy` learns two thresholds. All others take as
+many steps on a study as `rehearsed_st`, or some more; a start has taken its own before.
 
 Labelled are the first two days of birdeep-am1, and the first place of boobook with all its days: those that the study's
 own splits leave in-domain have seven boxes, too few to learn from and to choose a threshold by. An in-domain test would
@@ -251,7 +250,7 @@ class Trial:
     def study(self, method: str, tested: str | None = None) -> Study:
         """The study with the settings of a method of the benchmark."""
         begin = [f"train.start={self.starts[method]}"] if method in self.starts else []
-        return load_study(self.study_file(tested), [*METHODS[method].sets, *begin, *self.sets])
+        return load_study(self.study_file(tested), [*METHODS[method].settings, *begin, *self.sets])
 
     def detector(self, row: str, tested: str) -> Detector:
         """A row's detector to test on a set, made if it is not there."""

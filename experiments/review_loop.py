@@ -237,6 +237,8 @@ def settings_of(source: Path, labelled: Path, loop: Loop) -> dict[str, Any]:
         "labels": {"animal": ["*"], "noise": ["No audio"]},
         "chunking": {"chunk_s": 5.12, "hop_s": 2.56},
         "normalisation": "band-median",
+        "model": {"adapter": "upsampling"},
+        "train": {"rehearsed_share": 0},
         "splits": {
             "train": 0.8,
             "val": 0.2,

@@ -179,7 +179,7 @@ class Table:
         """The study of a cell."""
         method = METHODS[name]
         seeds = tuple(f"{stage}.seed={seed}" for stage in ("train", "selftrain.pseudo", "selftrain.expert"))
-        return load_study(self.study_file, [*method.sets, *seeds, *self._begin(method), *self.sets])
+        return load_study(self.study_file, [*method.settings, *seeds, *self._begin(method), *self.sets])
 
     def _begin(self, method: Method) -> tuple[str, ...]:
         """Settings that say what a method's encoder starts as; a given one hears as it is used to."""
@@ -194,7 +194,7 @@ class Table:
 
     def encoder(self, method: Method) -> Run:
         """The pretrained encoder of a method, made if it is not there; one serves all seeds."""
-        study, name = load_study(self.study_file, [*method.sets, *self.sets]), ""
+        study, name = load_study(self.study_file, [*method.settings, *self.sets]), ""
         if method.pretraining != 1:
             name = f"-{round(100 * method.pretraining)}"
             study = study.model_copy(update={"pretrain": shortened(study.pretrain, method.pretraining)})
@@ -206,7 +206,7 @@ class Table:
 
     def rehearsal(self, method: Method) -> Run:
         """The detector that has rehearsed for a method, made if it is not there; one serves all seeds."""
-        study = load_study(self.study_file, [*method.sets, *self.sets])
+        study = load_study(self.study_file, [*method.settings, *self.sets])
         detail = "detail" if study.model.adapter == "detail" else None
         name = "_".join(filter(None, (method.baseline, detail, study.normalisation)))
         run = Run(self.folder / "rehearse" / name)

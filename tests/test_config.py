@@ -135,7 +135,7 @@ def test_a_printed_study_loads_to_the_same_study(tmp_path_factory, name, zone, l
 
 def test_a_preset_lies_below_the_file_and_above_the_defaults(study_file):
     study = load_study(study_file("preset: laptop\ntrain: {batch: 8}\n"), ["train.unfreezing.blocks=2"])
-    assert (study.model.size, study.train.epochs) == ("tiny", 40)
+    assert (study.model.size, study.train.epochs) == ("tiny", 30)
     assert study.train.batch == 8
     assert study.train.unfreezing.blocks == 2 and study.train.unfreezing.first_epoch == 4
     assert study.train.clip == Study().train.clip

@@ -58,7 +58,7 @@ def smoke(tmp_path_factory) -> list[str]:
         pytest.skip("needs real recordings: set MAST_DATA to their folder")
     folder = tmp_path_factory.mktemp("smoke")
     command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke", *SETS]
-    command += ["--only", "energy", "mast_st", "rehearsed"]
+    command += ["--only", "energy", "mast_st", "rehearsed", "at_once_detail"]
     command += ["--work", str(folder), "--out", str(folder / "shift.json")]
     done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -87,12 +87,12 @@ def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_noth
     rows = json.loads((folder / "shift.json").read_text("utf-8"))["rows"]
     assert {(row["method"], row["split"]) for row in rows} == {
         (method, split)
-        for method in ("energy", "mast", "mast_st", "rehearsed")
+        for method in ("energy", "mast", "mast_st", "rehearsed", "at_once_detail")
         for split in ("in_domain", "temporal", "site", "unseen")
     }
     told = json.loads((folder / "shift_summary.json").read_text("utf-8"))
     assert {"f1", "best_f1", "ap", "ap_interval"} <= told["mast_st"]["site"].keys()
-    assert told["best_baseline"]["name"] == "energy" and told["recommended"]["name"] == "rehearsed"
+    assert told["best_baseline"]["name"] == "energy" and told["recommended"]["name"] == "at_once_detail"
     assert told["targets"]["a_f1"]["value"] is not None and told["targets"]["e"]["value"] is None
     models = {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")}
     subprocess.run(smoke, cwd=ROOT, env=UNMEASURED, check=True, capture_output=True)

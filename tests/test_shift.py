@@ -251,7 +251,7 @@ def test_whatever_was_found_a_kept_cell_says_the_same_of_it(seed, threshold):
 def test_results_of_cells_that_are_gone_stay_in_the_files_and_others_take_their_place(tmp_path):
     """The model is gone, and so is what it found; what was told of it is not."""
     out, table = tmp_path / "shift.json", Table(Path("data"), Path("work"), "small", ())
-    for name, right in (("fcos", 0.5), ("rehearsed", 1.0)):
+    for name, right in (("fcos", 0.5), (RECOMMENDED, 1.0)):
         keep(cell_at(tmp_path / "cells", name, 0, right=right), kept_of(out) / name / "0")
     write_tables(table, out)
     before = json.loads(summary_of(out).read_text())
@@ -260,9 +260,9 @@ def test_results_of_cells_that_are_gone_stay_in_the_files_and_others_take_their_
     write_tables(table, out)
     rows, told = (json.loads(path.read_text()) for path in (out, summary_of(out)))
     assert [(row["method"], row["seed"]) for row in rows["rows"]] == [
-        (name, seed) for name, seed in (("fcos", 0), ("mast", 1), ("rehearsed", 0)) for _ in SPLITS
+        (name, seed) for name, seed in (("fcos", 0), ("mast", 1), (RECOMMENDED, 0)) for _ in SPLITS
     ]
-    assert told["methods"].keys() == {"fcos", "mast", "rehearsed"}
+    assert told["methods"].keys() == {"fcos", "mast", RECOMMENDED}
     assert told["methods"]["fcos"] == before["methods"]["fcos"]
     assert told["targets"]["a_f1"] == before["targets"]["a_f1"] and told["targets"]["a_f1"]["reached"]
     keep(cell_at(tmp_path / "cells", "fcos", 1, right=0.0), kept_of(out) / "fcos" / "1")
@@ -286,6 +286,12 @@ def test_results_of_another_size_do_not_mix(tmp_path):
     shutil.rmtree(kept_of(out))
     write_tables(Table(Path("data"), Path("work"), "small", ()), out)
     assert json.loads(out.read_text())["rows"] == []
+
+
+def test_what_is_recommended_is_the_preset_that_users_are_given():
+    preset = load_study(None, ["preset=laptop"])
+    assert load_study(None, ["preset=laptop", *METHODS[RECOMMENDED].settings]) == preset
+    assert load_study(None, ["preset=laptop", *METHODS["scratch"].settings]) != preset
 
 
 # Summary

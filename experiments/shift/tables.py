@@ -25,10 +25,10 @@ MAIN = {
     "mast_st": "MAST + self-training",
     "fcos_rehearsed": "FCOS, band medians, rehearsed, then labels",
     "rehearsed_only": "rehearsed, labels for the threshold alone",
-    "rehearsed": "rehearsed, then labels (recommended)",
+    "rehearsed": "rehearsed, then labels",
     "rehearsed_control": "rehearsed + as many steps on labels alone",
     "rehearsed_st": "rehearsed + self-training",
-    "at_once_detail": "labels and made-up calls at once, adapter detail",
+    "at_once_detail": "labels and made-up calls at once, adapter detail (recommended)",
 }
 ROLES = {"best_baseline": "the best baseline", "recommended": "what is recommended"}
 BASELINE_ROWS = ("energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo")
