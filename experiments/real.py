@@ -2,11 +2,11 @@
 
     python -m experiments.real DATA --start shift/small       writes experiments/results/real.json
 
-Rows are methods of the shift benchmark with its very settings. `rehearsed` starts from the detector that has rehearsed on
-the benchmark's unlabelled soundscapes and learns from a study's few labels; `transfer_detail` starts from the benchmark's
-`at_once_detail`, which has learned the labels of its soundscapes besides; `rehearsed_st` learns from a study's labels half
-as long and then teaches itself on its pool; `scratch` begins at random; `energy` learns two thresholds. All others take as
-many steps on a study as `rehearsed_st`, or some more; a start has taken its own before.
+Rows are methods of the shift benchmark with its very settings. `rehearsed` starts from the detector that has rehearsed
+on the benchmark's unlabelled soundscapes and learns from a study's few labels; `transfer_detail` starts from the
+benchmark's `at_once_detail`, which has learned the labels of its soundscapes besides; `rehearsed_st` learns from a
+study's labels half as long and then teaches itself on its pool; `scratch` begins at random; `energy` learns two
+thresholds. All others take as many steps on a study as `rehearsed_st`, or some more; a start has taken its own before.
 
 Labelled are the first two days of birdeep-am1, and the first place of boobook with all its days: those that the study's
 own splits leave in-domain have seven boxes, too few to learn from and to choose a threshold by. An in-domain test would

@@ -168,11 +168,11 @@ def real() -> str:
         item["stayed"] for own in found["studies"].values() for item in own["made"]["rehearsed_st"].values()
     ]
     heard = sorted({name for names in found["start_heard"].values() for name in names})
-    starts = [f"{steps:,} of {MAIN[name]}" for name, steps in found["start_steps"].items()]
+    starts = [f"{MAIN[name]}: {steps:,}" for name, steps in found["start_steps"].items()]
     lines += [
         "",
         f"Per chunk, IoU 0.5, 95 % intervals over recordings. What learns takes up to {2 * found['steps']} steps on a "
-        f"study; their starts took more before ({'; '.join(starts)}), on soundscapes made of {', '.join(heard)}. In "
+        f"study; what some start from took steps before ({'; '.join(starts)}), on soundscapes of {', '.join(heard)}. In "
         f"{sum(map(bool, taught))} of {len(taught)} cases the teacher was not sure enough to teach, and stayed as it was "
         "(`python -m experiments.real DATA --start shift/small`).",
     ]
