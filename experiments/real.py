@@ -16,7 +16,7 @@ so while one of the two sets is tested, the other is the pool, its labels hidden
 tested on. `both` takes the two tests together.
 
 `--start` is the folder of a benchmark made by `experiments.run`; without one it is made, which takes about an hour. What
-is there is not made again, and rows that were not asked for stay in the result file as they are.
+is there is not made again, and rows that were not asked for stay in a result file of as many steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from benchmarks.results import write_result
 from experiments.baselines.finding import evaluate_baseline
 from experiments.baselines.train import train_baseline
 from experiments.review_loop import mast
-from experiments.run import RESULTS, Table, told, told_stage
+from experiments.run import RESULTS, Table, earlier, told, told_stage
 from experiments.shift.methods import METHODS, Method, Stage, stretched
 from experiments.shift.summary import mean_interval
 from experiments.soundscapes.world import SIZES
@@ -117,11 +117,11 @@ def main() -> None:
     options = _options()
     folder = options.start or options.work / "shift" / options.size
     table = Table(options.data, folder.absolute(), options.size, tuple(options.sets))
-    learners = {METHODS[row].teacher or row: None for row in options.rows}
+    learners = dict.fromkeys(METHODS[row].teacher or row for row in options.rows)
     starts = {name: start for name in learners if (start := start_of(table, METHODS[name]))}
     models = {name: start.model for name, start in starts.items()}
     hears = load_study(table.study_file).chunking
-    before = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    before = earlier(options.out, steps=options.steps)
     studies: dict[str, Any] = before.get("studies", {})
     for name in options.studies:
         place = options.work.absolute() / name

@@ -86,7 +86,7 @@ def main() -> None:
 def write_tables(table: Table, out: Path) -> None:
     """Write the result files from all kept cells; what an earlier file tells of cells that are not kept stays in it."""
     cells = finished_cells(kept_of(out))
-    before, told_before = (earlier(path, table.size) for path in (out, summary_of(out)))
+    before, told_before = (earlier(path, size=table.size) for path in (out, summary_of(out)))
     rows = [
         *(row for row in before.get("rows", []) if row["seed"] not in cells.get(row["method"], {})),
         *table.rows(cells),
@@ -96,10 +96,10 @@ def write_tables(table: Table, out: Path) -> None:
     write_result(summary_of(out), {"size": table.size, **summary(cells, rows, told_before)}, PACKAGES)
 
 
-def earlier(path: Path, size: str) -> dict[str, Any]:
-    """What a result file holds, if it is of this size."""
+def earlier(path: Path, **settings: object) -> dict[str, Any]:
+    """What a result file holds, if it was made with these settings."""
     values: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return values if values.get("size") == size else {}
+    return values if settings.items() <= values.items() else {}
 
 
 def _options() -> argparse.Namespace:

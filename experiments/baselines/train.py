@@ -25,7 +25,7 @@ from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import start_fabric
-from mast.training.finetune import EXPERTS, SETTINGS, FinetuneRecipe, Lesson
+from mast.training.finetune import EXPERTS, FinetuneRecipe, Lesson, learned_under
 from mast.training.loop import End, OnProgress, train
 from mast.training.optimiser import Group
 from mast.training.rehearse import rehearsal_lesson, rehearsal_study
@@ -124,8 +124,7 @@ def train_baseline(
     start = study.train.start
     if start and load_baseline(start, study.detection, store).description.architecture["baseline"] != name:
         raise ConfigError(f"train.start={start} is another baseline than {name}. Start from one of its kind.")
-    settings = study.model_dump(mode="json", include=SETTINGS)
-    run.open({"baseline": name, "data": store.fingerprint, **settings})
+    run.open({"baseline": name, **learned_under(study, store)})
     if run.is_finished:
         return "finished"
     if name == "energy":

@@ -408,7 +408,7 @@ class Train(DetectorStage):
     )
     quiet_backgrounds: bool = Field(
         default=False,
-        description="Mix in the quiet unlabelled chunks of mast rehearse, from all sites, instead of the experts' own",
+        description="Mix in the quiet chunks of mast rehearse, from all sites, instead of the experts' own",
     )
     start: str | None = Field(
         default=None,

@@ -63,7 +63,7 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    tell = _log(console)
+    is_due = _log(console)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
@@ -72,9 +72,10 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(escape(name), total=total)
             bars.update(tasks[stage], completed=done, total=total)
-            left_s = next(item.time_remaining for item in bars.tasks if item.id == tasks[stage])
-            left = f", {timedelta(seconds=round(left_s))} left" if left_s else ""
-            tell(f"{name}: {done:,.0f}{f' of {total:,.0f}' if total else ''}{left}")
+            if is_due():
+                left_s = next(item.time_remaining for item in bars.tasks if item.id == tasks[stage])
+                left = f", {timedelta(seconds=round(left_s))} left" if left_s else ""
+                typer.echo(f"{name}: {done:,.0f}{f' of {total:,.0f}' if total else ''}{left}", err=True)
 
         yield on_progress
 
@@ -120,7 +121,7 @@ def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, f
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     console = Console(stderr=True, quiet=quiet)
-    tell = _log(console)
+    is_due = _log(console)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -132,19 +133,22 @@ def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, f
 
         def show(done: float, total: float, pace: str) -> None:
             bars.update(task, completed=done, total=total, pace=pace)
-            tell(f"{what}: {bars.tasks[0].percentage:.0f}%, {pace}")
+            if is_due():
+                typer.echo(f"{what}: {bars.tasks[0].percentage:.0f}%, {pace}", err=True)
 
         yield show
 
 
-def _log(console: Console) -> Callable[[str], None]:
-    """What writes the latest of many texts as a line every few minutes, where there is a log and no terminal."""
+def _log(console: Console) -> Callable[[], bool]:
+    """What says every few minutes that a line is due, where there is a log and no terminal; asked often, it is cheap."""
+    is_log = not console.is_terminal and not console.quiet
     next_s = time.monotonic() + FIRST_LOG_S
 
-    def tell(text: str) -> None:
+    def is_due() -> bool:
         nonlocal next_s
-        if time.monotonic() >= next_s and not console.is_terminal and not console.quiet:
-            next_s = time.monotonic() + LOG_EVERY_S
-            typer.echo(text, err=True)
+        if not is_log or time.monotonic() < next_s:
+            return False
+        next_s = time.monotonic() + LOG_EVERY_S
+        return True
 
-    return tell
+    return is_due

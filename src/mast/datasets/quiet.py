@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mast.config import Study
-from mast.datasets.examples import TRAIN, UNLABELLED, detection_examples, prepared_chunks
+from mast.datasets.examples import TRAIN, UNLABELLED, prepared_chunks
 from mast.datasets.loading import Places
 from mast.datasets.order import spread
 from mast.errors import TrainingError
@@ -51,16 +51,15 @@ def quiet_chunks(study: Study, store: AudioStore) -> Places:
 
 def _without_animals(study: Study, store: AudioStore) -> Places:
     """Chunks for training in which the experts found no animal. → (n, 2), at least one"""
-    examples = detection_examples(study, store, TRAIN).chunks
-    every = np.arange(len(examples))
-    empty = every[[not len(own) for own in examples.boxes(every)]]
+    table, places = prepared_chunks(study, store, [TRAIN])
+    empty: Places = places[table["boxes"].to_numpy() == 0]
     if not len(empty):
         raise TrainingError(
             "There is no sound in this study to lay made-up calls over: none is unlabelled, and animals call in all that "
             "is for training. Add recordings without annotations to its collections, and run mast scan, mast splits and "
             "mast prepare again."
         )
-    return examples.places(0, empty)
+    return empty
 
 
 def _full(store: AudioStore, places: Places) -> NDArray[np.int64]:

@@ -51,7 +51,7 @@ def rehearsal_study(study: Study) -> Study:
 
 
 def rehearsal_lesson(study: Study, store: AudioStore) -> Lesson:
-    """Made-up calls over the quiet parts of all unlabelled sound."""
+    """Made-up calls over the quiet chunks of a study."""
     quiet = quiet_chunks(study, store)
     return Lesson(FixedChunks(quiet), quiet, made_up_from=0, verb="rehearse")
 
