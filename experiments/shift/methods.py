@@ -86,6 +86,9 @@ ON = ("train.rehearsed_share=0.5", "train.epochs=20", "train.warmup_epochs=1")
 AT_ONCE = ("train.rehearsed_share=0.5", "train.epochs=30", "train.warmup_epochs=1.5")
 """Rehearsal and labels learned together from random weights, in three fifths of the steps of one after the other."""
 
+LONG = ("train.epochs=60", "train.warmup_epochs=3")
+"""Twice as long as `AT_ONCE`: made-up calls never come twice, so that there is more to learn from them."""
+
 TAUGHT = (
     *ROBUST,
     *opened("selftrain.pseudo"),
@@ -130,6 +133,7 @@ METHODS: Mapping[str, Method] = {
     "rehearsed_on": Method((*REHEARSED, *ON), is_rehearsed=True),
     "scratch_detail": Method((*ROBUST, *DETAIL)),
     "at_once_detail": Method((*ROBUST, *DETAIL, *AT_ONCE)),
+    "at_once_detail_long": Method((*ROBUST, *DETAIL, *AT_ONCE, *LONG)),
     "rehearsed_detail": Method((*REHEARSED, *DETAIL), is_rehearsed=True),
     "rehearsed_detail_on": Method((*REHEARSED, *DETAIL, *ON), is_rehearsed=True),
     "rehearsed_there": Method(

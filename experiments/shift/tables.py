@@ -49,6 +49,7 @@ ABLATIONS = {
     "st_union": "both in one stage",
     "rehearsed": "rehearsed, then labels",
     "at_once_detail": "labels and made-up calls at once, adapter detail",
+    "at_once_detail_long": "labels and made-up calls at once, adapter detail, twice as long",
     "rehearsed_detail": "rehearsed, then labels, detail",
     "rehearsed_detail_on": "rehearsed, then labels and made-up calls in turn, detail",
     "rehearsed_on": "rehearsed, then labels and made-up calls in turn",

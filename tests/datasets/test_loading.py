@@ -18,7 +18,7 @@ from mast.datasets.examples import (
     pretraining_examples,
     statistics_spans,
 )
-from mast.datasets.loading import AnyOffset, FixedChunks, batches
+from mast.datasets.loading import AnyOffset, FixedChunks, InTurn, Joined, batches
 from mast.datasets.order import Order
 from mast.datasets.preparing import prepare_study, read_normalisation
 from mast.datasets.split_summary import split_study
@@ -228,6 +228,36 @@ def test_every_chunk_of_a_recording_is_read_as_the_paper_cuts_it(study, store):
     waves = next(batches(store, chunks, order)).waves()
     for (_, wave), read in zip(read_chunks(path, recording, SHORT), waves, strict=True):
         np.testing.assert_allclose(read, wave, atol=1e-4)
+
+
+@given(
+    sizes=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    pool=st.integers(1, 7),
+    epoch=st.integers(0, 4),
+    data=st.data(),
+)
+def test_examples_that_are_joined_are_each_as_their_own_have_them(sizes, pool, epoch, data):
+    count = sizes[0]
+    boxes = [torch.full((number % 3, 4), float(number)) for number in range(count)]
+    weights = torch.arange(count) / 10
+    first = FixedChunks(np.arange(2 * count).reshape(-1, 2), boxes, weights)
+    second = InTurn(100 + np.arange(2 * pool).reshape(-1, 2), sizes[1])
+    both = Joined(first, second)
+    assert len(both) == sum(sizes)
+    chosen = np.array(data.draw(st.permutations(range(len(both)))), np.int64)
+    parts = [(first, number) if number < count else (second, number - count) for number in chosen]
+    alone = [(part, np.array([number])) for part, number in parts]
+    expected = [part.places(epoch, one)[0].tolist() for part, one in alone]
+    assert both.places(epoch, chosen).tolist() == expected
+    assert all(map(torch.equal, both.boxes(chosen), [part.boxes(one)[0] for part, one in alone]))
+    assert both.weights(chosen).tolist() == [float(part.weights(one)[0]) for part, one in alone]
+
+
+@given(pool=st.integers(1, 9), count=st.integers(1, 9))
+def test_in_as_many_epochs_as_it_takes_every_chunk_has_had_its_turn_as_often_as_any(pool, count):
+    chunks = InTurn(np.arange(2 * pool).reshape(-1, 2), count)
+    heard = np.concatenate([chunks.places(epoch, np.arange(count)) for epoch in range(pool)])
+    assert np.bincount(heard[:, 0] // 2).tolist() == [count] * pool
 
 
 def test_nothing_to_load_is_told(store):

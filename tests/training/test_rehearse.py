@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -65,11 +66,23 @@ def test_training_may_go_on_rehearsing_beside_the_labels(study_file: Path, tmp_p
     recipe = FinetuneRecipe(study, store_of(study))
     labelled = len(plain.sound.examples)
     assert recipe.made_up_from == labelled
-    quiet = len(quiet_chunks(study, store_of(study)))
-    assert len(recipe.sound.examples) == labelled + min(quiet, round(labelled / 3))
-    every = np.arange(len(recipe.sound.examples))
-    assert sum(len(own) for own in recipe.sound.examples.boxes(every[labelled:])) == 0
+    assert len(recipe.sound.examples) == labelled + round(labelled / 3)
+    made_up = np.arange(labelled, len(recipe.sound.examples))
+    assert sum(len(own) for own in recipe.sound.examples.boxes(made_up)) == 0
     assert train_study(study, Run(tmp_path), "cpu") == "finished"
+
+
+def test_made_up_calls_are_laid_over_all_quiet_sound_in_turn(study_file: Path) -> None:
+    study = load_study(study_file, [*SETS, "train.rehearsed_share=0.25"])
+    recipe = FinetuneRecipe(study, store_of(study))
+    quiet = {tuple(place) for place in quiet_chunks(study, store_of(study))}
+    made_up = np.arange(cast(int, recipe.made_up_from), len(recipe.sound.examples))
+    epochs = -(-len(quiet) // len(made_up))
+    heard = [
+        tuple(place) for epoch in range(epochs) for place in recipe.sound.examples.places(epoch, made_up)
+    ]
+    assert set(heard) == quiet
+    assert max(heard.count(place) for place in quiet) <= -(-len(heard) // len(quiet))
 
 
 def test_what_had_nothing_to_rehearse_on_has_opened_no_run(

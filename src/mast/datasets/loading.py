@@ -99,14 +99,69 @@ class FixedChunks:
         return self._weights[torch.from_numpy(examples)]
 
 
-def joined(first: FixedChunks, second: FixedChunks) -> FixedChunks:
-    """The chunks of both, with their own boxes and weights."""
-    parts = [(item, np.arange(len(item))) for item in (first, second)]
-    return FixedChunks(
-        np.concatenate([item.places(0, every) for item, every in parts]),
-        [own for item, every in parts for own in item.boxes(every)],
-        torch.cat([item.weights(every) for item, every in parts]),
-    )
+class InTurn:
+    """Chunks without boxes, so many in an epoch: each epoch goes on where the last one stopped, until all had a turn."""
+
+    def __init__(self, places: Places, count: int) -> None:
+        self._places, self._count = places, count
+
+    def __len__(self) -> int:
+        """Number of chunks in an epoch."""
+        return self._count
+
+    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
+        """Where the chunks lie whose turn it is; after the last, it is the first one's again."""
+        return self._places[(epoch * self._count + examples) % len(self._places)]
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """No boxes."""
+        return (torch.zeros(0, 4),) * len(examples)
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """All count the same."""
+        return torch.ones(len(examples))
+
+
+class Joined:
+    """The examples of one, and after them those of another."""
+
+    def __init__(self, first: Examples, second: Examples) -> None:
+        self._parts = (first, second)
+
+    def __len__(self) -> int:
+        """Number of examples of both."""
+        return sum(len(part) for part in self._parts)
+
+    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
+        """Where the examples of each lie in an epoch."""
+        places = np.zeros((len(examples), 2), np.int64)
+        for part, rows, own in self._shared(examples):
+            places[rows] = part.places(epoch, own)
+        return places
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Boxes of each example, as its own has them."""
+        boxes = [torch.zeros(0, 4)] * len(examples)
+        for part, rows, own in self._shared(examples):
+            for row, found in zip(rows, part.boxes(own), strict=True):
+                boxes[row] = found
+        return tuple(boxes)
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """How much each example counts, as its own has it."""
+        weights = torch.ones(len(examples))
+        for part, rows, own in self._shared(examples):
+            weights[torch.from_numpy(rows)] = part.weights(own)
+        return weights
+
+    def _shared(
+        self, examples: NDArray[np.int64]
+    ) -> Iterator[tuple[Examples, NDArray[np.int64], NDArray[np.int64]]]:
+        """Both parts, each with the rows of the examples that are its own, and their numbers there."""
+        first, second = self._parts
+        is_first = examples < len(first)
+        yield first, np.flatnonzero(is_first), examples[is_first]
+        yield second, np.flatnonzero(~is_first), examples[~is_first] - len(first)
 
 
 class AnyOffset:

@@ -16,9 +16,9 @@ from torch import Generator, Tensor, nn
 from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank, noise_places
-from mast.datasets.loading import Batch, FixedChunks, Places, joined, read_batch
+from mast.datasets.loading import Batch, Examples, InTurn, Joined, Places, read_batch
 from mast.datasets.made_up import MadeUpCalls
-from mast.datasets.order import spread
+from mast.datasets.order import randomness, spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.quiet import quiet_chunks
 from mast.datasets.split_table import existing
@@ -78,7 +78,7 @@ class Lesson:
     boxes, a list for each example, gives way to the background. The model says which `verb` it comes of.
     """
 
-    examples: FixedChunks | None = None
+    examples: Examples | None = None
     backgrounds: Places | None = None
     unsure: list[Tensor] | None = None
     made_up_from: int | None = None
@@ -154,7 +154,7 @@ class FinetuneRecipe:
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
         lesson = _with_rehearsal(study, store, lesson)
-        self.sound = Sound(store, cast(FixedChunks, lesson.examples))
+        self.sound = Sound(store, cast(Examples, lesson.examples))
         self.held = detection_examples(study, store, "val").chunks
         self.bank = noise_bank(
             study, store, _backgrounds(study, store, lesson), NOISE_CHUNKS, self.settings.seed
@@ -297,8 +297,9 @@ def _with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
     if not share:
         return replace(lesson, examples=own)
     quiet = quiet_chunks(study, store)
-    some = quiet[spread(len(quiet), round(len(own) * share / (1 - share)))]
-    return replace(lesson, examples=joined(own, FixedChunks(some)), made_up_from=len(own))
+    mixed = quiet[randomness(study.train.seed).permutation(len(quiet))]  # so that every epoch hears all sites
+    made_up = InTurn(mixed, round(len(own) * share / (1 - share)))
+    return replace(lesson, examples=Joined(own, made_up), made_up_from=len(own))
 
 
 def _backgrounds(study: Study, store: AudioStore, lesson: Lesson) -> Places:

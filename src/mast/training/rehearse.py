@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mast.config import DetectorStage, Study, Train
-from mast.datasets.loading import FixedChunks, read_batch
+from mast.datasets.loading import Examples, FixedChunks, read_batch
 from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
@@ -40,7 +40,7 @@ def rehearse_study(
     if run.is_finished:
         return "finished"
     lesson = rehearsal_lesson(study, store)
-    _draw(own, store, cast(FixedChunks, lesson.examples), run.folder / PICTURE)
+    _draw(own, store, cast(Examples, lesson.examples), run.folder / PICTURE)
     return train_study(own, run, device, on_progress, lesson)
 
 
@@ -56,7 +56,7 @@ def rehearsal_lesson(study: Study, store: AudioStore) -> Lesson:
     return Lesson(FixedChunks(quiet), quiet, made_up_from=0, verb="rehearse")
 
 
-def _draw(study: Study, store: AudioStore, quiet: FixedChunks, picture: Path) -> None:
+def _draw(study: Study, store: AudioStore, quiet: Examples, picture: Path) -> None:
     """A picture of some chunks with made-up calls and their boxes, before anything is learned."""
     if picture.exists():
         return

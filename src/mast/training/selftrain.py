@@ -20,7 +20,7 @@ import torch
 
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
 from mast.datasets.examples import TRAIN, detection_examples
-from mast.datasets.loading import FixedChunks, joined, read_batch
+from mast.datasets.loading import FixedChunks, Joined, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
@@ -195,7 +195,7 @@ class _Lesson:
         expert = detection_examples(self.study, self.store, TRAIN).chunks
         own = replace(drawn, examples=expert, unsure=None)
         unsure = None if drawn.unsure is None else [*drawn.unsure, *[torch.zeros(0, 4)] * len(expert)]
-        union = replace(drawn, examples=joined(pseudo, expert), unsure=unsure)
+        union = replace(drawn, examples=Joined(pseudo, expert), unsure=unsure)
         lesson = {"pseudo": drawn, "expert": own, "union": union, "control": own}[name]
         stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
         if name == "control":
