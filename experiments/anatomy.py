@@ -6,7 +6,8 @@ The folders are evaluations of detectors on the shift benchmark. Boxes are match
 own threshold a sound is *found* (IoU of 0.5 or more), *loose* (at least 0.1, so that something was drawn about it) or
 *missed*; and a prediction is *right*, *loose*, a *double* of one that is right, or an *alarm*. Of the boxes about loose
 sounds it is told how many are far too long, short, wide or narrow, or of the right size *beside* the sound. Average
-precision with a lower least IoU says what sharper edges could win at most.
+precision with a lower least IoU says what sharper edges could win at most. Sounds are also told apart by how faint they
+are, and by how narrow their band is.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ FAR = 1.5
 
 LOUDNESSES = 3
 """Parts, of as many sounds each, from the faintest to the loudest."""
+
+WIDTHS_BINS = (0, 6, 24)
+"""From how many mel bins on a sound's band is narrow, middling or wide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ def anatomy(trial: Trial, threshold: float | None) -> dict[str, Any]:
         "predictions": {name: int(rows.sum()) for name, rows in predictions.items()},
         "loose_because": _off(found.bounds, trial.truths.bounds[is_about], shared[:, is_about]),
         "by_loudness": _by_loudness(trial.snr_db, is_found),
+        "by_width": _by_width(trial.truths.bounds, is_found),
     }
 
 
@@ -179,6 +184,19 @@ def _by_loudness(snr_db: Floats, is_found: Mask) -> list[dict[str, float]]:
         }
         for rows in parts
         if len(rows)
+    ]
+
+
+def _by_width(true: Floats, is_found: Mask) -> list[dict[str, float | None]]:
+    """Share of sounds found, by the width of their band, from the narrowest on. (M, 4), (M,)"""
+    kind = np.digitize(true[:, 3] - true[:, 1], WIDTHS_BINS) - 1
+    return [
+        {
+            "from_bins": bins,
+            "sounds": int((kind == number).sum()),
+            "found": round(float(is_found[kind == number].mean()), 3) if (kind == number).any() else None,
+        }
+        for number, bins in enumerate(WIDTHS_BINS)
     ]
 
 

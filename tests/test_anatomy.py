@@ -58,6 +58,19 @@ def test_of_a_loose_sound_the_sides_that_are_far_off_are_told():
     assert told["loose_because"] == sides
 
 
+def test_sounds_are_told_apart_by_the_width_of_their_band():
+    truths = [(0, 0, 10, 5.5), (20, 0, 30, 3), (40, 0, 50, 6), (60, 10, 70, 34)]
+    trial = Trial(boxes([truths[0], truths[3]], [0.9, 0.9]), boxes(truths), np.zeros(4))
+    told = anatomy(trial, 0.5)["by_width"]
+    assert [(part["from_bins"], part["sounds"], part["found"]) for part in told] == [
+        (0, 2, 0.5),
+        (6, 1, 0.0),
+        (24, 1, 1.0),
+    ]
+    none = anatomy(Trial(boxes([], []), boxes(truths[:1]), np.zeros(1)), 0.5)["by_width"]
+    assert [part["found"] for part in none] == [0.0, None, None]
+
+
 def test_without_a_threshold_or_a_prediction_all_is_missed():
     for found, threshold in ((boxes(TRUTHS, [0.9] * 4), None), (boxes([], []), 0.5)):
         told = anatomy(Trial(found, boxes(TRUTHS), np.zeros(4)), threshold)

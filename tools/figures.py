@@ -594,6 +594,9 @@ def anatomy() -> str:
     def shares(counts: dict[str, int]) -> str:
         return " / ".join(f"{count / max(1, sum(counts.values())):.2f}" for count in counts.values())
 
+    def found_of(part: dict[str, Any]) -> str:
+        return "–" if part["found"] is None else f"{part['found']:.2f} of {part['sounds']}"
+
     lines = [
         [
             titles[name.partition("/")[0]],
@@ -602,6 +605,7 @@ def anatomy() -> str:
             shares(own["predictions"]),
             " / ".join(str(count) for count in own["loose_because"].values()),
             " / ".join(f"{part['found']:.2f}" for part in own["by_loudness"]),
+            " / ".join(found_of(part) for part in own["by_width"]),
             " / ".join(f"{own[key]:.2f}" for key in ("ap_at_50", "ap_at_30", "ap_at_10")),
         ]
         for name, sets in found.items()
@@ -614,6 +618,7 @@ def anatomy() -> str:
         "boxes right / loose / double / alarm",
         "loose sounds: box too long / short / wide / narrow / beside",
         "found of the faintest / middle / loudest third",
+        "found of bands under 6 bins / under 24 / wider",
         "AP at IoU 0.5 / 0.3 / 0.1",
     ]
     return grid(head, lines) + "\n`python -m experiments.anatomy shift/small/cells/*/0/evaluation`\n"
