@@ -29,7 +29,7 @@ from benchmarks.results import write_result
 from typer.testing import CliRunner
 
 from experiments.baselines.finding import evaluate_baseline
-from experiments.baselines.train import rehearse_baseline, train_baseline
+from experiments.baselines.train import train_baseline
 from experiments.shift.kept import keep
 from experiments.shift.methods import METHODS, Method, budgeted, shortened
 from experiments.shift.picture import draw_shift
@@ -207,15 +207,9 @@ class Table:
     def rehearsal(self, method: Method) -> Run:
         """The detector that has rehearsed for a method, made if it is not there; one serves all seeds."""
         study = load_study(self.study_file, [*method.settings, *self.sets])
-        detail = "detail" if study.model.adapter == "detail" else None
-        name = "_".join(filter(None, (method.baseline, detail, study.normalisation)))
-        run = Run(self.folder / "rehearse" / name)
-        if run.is_finished:
-            return run
-        title = f"rehearse {name}"
-        if method.baseline:
-            goes_on(title, rehearse_baseline(method.baseline, study, run, "auto", told(title)))
-        else:
+        run = Run(self.folder / "rehearse" / study.normalisation)
+        if not run.is_finished:
+            title = f"rehearse {study.normalisation}"
             goes_on(title, rehearse_study(study, run, "auto", told(title)))
         return run
 

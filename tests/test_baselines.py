@@ -18,7 +18,7 @@ from experiments.baselines.finding import (
     load_baseline,
 )
 from experiments.baselines.network import InFull, best_boxes, optional
-from experiments.baselines.train import BaselineRecipe, rehearse_baseline, train_baseline
+from experiments.baselines.train import BaselineRecipe, train_baseline
 from experiments.run import measured_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,9 +27,9 @@ from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Detection, Study, load_study
+from mast.datasets.loading import read_batch
 from mast.datasets.preparing import read_normalisation
 from mast.errors import ConfigError, MissingExtraError, ModelError
-from mast.models.checkpoint import load_model
 from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
 from mast.spectrogram import MelGrid
@@ -319,30 +319,24 @@ def test_a_run_told_to_stop_goes_on_to_the_very_same_weights(study_file, trained
     assert ours == theirs
 
 
-def test_what_is_no_baseline_or_another_one_is_refused_as_a_start(study_file, trained, tmp_path):
+def test_what_is_no_baseline_is_refused_and_a_baseline_starts_from_nothing(study_file, tmp_path):
     study = study_with(study_file)
     mast = random_detector(study_file, tmp_path / "model")
     with pytest.raises(ModelError, match="is no baseline"):
         load_baseline(mast, study.detection, store_of(study))
-    for start, error in (
-        (mast, "is no baseline"),
-        (trained("energy").model, "is another baseline than fcos"),
-    ):
-        with pytest.raises((ModelError, ConfigError), match=error):
-            train_baseline("fcos", study_with(study_file, f"train.start={start}"), Run(tmp_path / "run"))
+    with pytest.raises(ConfigError, match="baselines start from random weights"):
+        train_baseline("fcos", study_with(study_file, f"train.start={mast}"), Run(tmp_path / "run"))
 
 
-def test_a_baseline_rehearses_and_goes_on_with_the_labels(study_file, tmp_path):
-    short = ("rehearse.epochs=1", "rehearse.warmup_epochs=0", "rehearse.batch=8")
-    run = Run(tmp_path / "rehearsed")
-    assert rehearse_baseline("fcos", study_with(study_file, *short), run, "cpu") == "finished"
-    study = study_with(study_file, f"train.start={run.model}", "train.epochs=1")
-    weights = load_model(str(run.model))[1]
-    begun = BaselineRecipe("fcos", study, store_of(study)).module.detector.state_dict()
-    assert all(torch.equal(begun[name], weights[name]) for name in weights)
-    assert train_baseline("fcos", study, Run(tmp_path / "taught"), "cpu") == "finished"
-    taught = load_model(str(tmp_path / "taught" / "model"))[1]
-    assert any(not torch.equal(taught[name], weights[name]) for name in weights)
+def test_a_baseline_may_learn_from_made_up_calls_as_well(study_file):
+    study = study_with(study_file, "train.rehearsed_share=0.5")
+    recipe = BaselineRecipe("fcos", study, store_of(study))
+    labelled = len(recipe.sound.examples) // 2
+    assert recipe.made_up_from == labelled
+    batch = read_batch(recipe.store, recipe.sound.examples, np.arange(labelled, 2 * labelled))
+    assert sum(len(own) for own in batch.boxes) == 0
+    _, boxes = recipe.inputs(batch, 0, torch.device("cpu"))
+    assert sum(len(own) for own in boxes) > 0
 
 
 # Energy

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from experiments.baselines.energy import LEVELS_DB, PAUSES, Energy
-from experiments.baselines.finding import BASELINES, ChunkFinder, find_chunks, load_baseline
+from experiments.baselines.finding import BASELINES, ChunkFinder, find_chunks
 from experiments.baselines.network import Losses, Network
 from mast.config import Study
 from mast.datasets.examples import detection_examples
@@ -25,10 +25,9 @@ from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import start_fabric
-from mast.training.finetune import EXPERTS, FinetuneRecipe, Lesson, learned_under
+from mast.training.finetune import FinetuneRecipe, learned_under
 from mast.training.loop import End, OnProgress, train
 from mast.training.optimiser import Group
-from mast.training.rehearse import rehearsal_lesson, rehearsal_study
 from mast.training.run import Run
 from mast.training.thresholds import choose_threshold
 
@@ -62,17 +61,12 @@ class BaselineRecipe(FinetuneRecipe):
         study: Study,
         store: AudioStore,
         ranks: tuple[int, int] = (0, 1),
-        lesson: Lesson = EXPERTS,
     ) -> None:
-        fresh = study.model_copy(update={"train": study.train.model_copy(update={"start": None})})
-        super().__init__(fresh, store, ranks, lesson)
+        super().__init__(study, store, ranks)
         del self.encoder
         self.description, self.rate = _description(name, study, store), BASELINES[name].rate
         torch.manual_seed(study.train.seed)
-        if study.train.start is None:
-            detector = cast(Network, BASELINES[name].make(study.detection, study.model.size))
-        else:
-            detector = cast(Network, load_baseline(study.train.start, study.detection, store).network)
+        detector = cast(Network, BASELINES[name].make(study.detection, study.model.size))
         detector.to(memory_format=torch.channels_last)
         self.module = Learning(self.module.frontend, detector)
 
@@ -114,16 +108,13 @@ def train_baseline(
     run: Run,
     device: str = "auto",
     on_progress: OnProgress = lambda progress: None,
-    lesson: Lesson | None = None,
 ) -> End:
-    """Train a baseline for as many steps as MAST, or go on with it; `run.model` is a model as MAST's are.
-
-    It may start as another run of the same baseline left it, and learn from another lesson than the experts'.
-    """
+    """Train a baseline for as many steps as MAST, or go on with it; `run.model` is a model as MAST's are."""
+    if study.train.start:
+        raise ConfigError(
+            f"train.start={study.train.start} is for MAST: baselines start from random weights."
+        )
     store = AudioStore(existing(study, STORE))
-    start = study.train.start
-    if start and load_baseline(start, study.detection, store).description.architecture["baseline"] != name:
-        raise ConfigError(f"train.start={start} is another baseline than {name}. Start from one of its kind.")
     run.open({"baseline": name, **learned_under(study, store)})
     if run.is_finished:
         return "finished"
@@ -131,20 +122,8 @@ def train_baseline(
         return _tune(name, study, store, run, device)
     fabric = start_fabric(study.train.precision, run, device)
     ranks = (fabric.global_rank, fabric.world_size)
-    recipe = BaselineRecipe(name, study, store, ranks, lesson or EXPERTS)
+    recipe = BaselineRecipe(name, study, store, ranks)
     return train(recipe, recipe.sound, study.train, run, fabric, on_progress)
-
-
-def rehearse_baseline(
-    name: str,
-    study: Study,
-    run: Run,
-    device: str = "auto",
-    on_progress: OnProgress = lambda progress: None,
-) -> End:
-    """Let a baseline rehearse as MAST does, on the same made-up calls for as many steps."""
-    lesson = rehearsal_lesson(study, AudioStore(existing(study, STORE)))
-    return train_baseline(name, rehearsal_study(study), run, device, on_progress, lesson)
 
 
 def _tune(name: str, study: Study, store: AudioStore, run: Run, device: str) -> End:

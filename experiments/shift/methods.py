@@ -47,6 +47,11 @@ class Method:
     is_given: bool = False
 
     @property
+    def makes_up_calls(self) -> bool:
+        """Whether it learns from more than the labels, which no baseline does."""
+        return self.is_rehearsed or any(item.startswith("train.rehearsed_share") for item in self.sets)
+
+    @property
     def settings(self) -> tuple[str, ...]:
         """All that is set for it, over the laptop's preset."""
         return (*PAPER, *self.sets)
@@ -80,14 +85,14 @@ DETAIL = ("model.adapter=detail",)
 REHEARSED = (*ROBUST, *OPEN, "train.lr=3e-4")
 """What has rehearsed learns from labels at the rate of self-training, a third of that for random weights."""
 
-ON = ("train.rehearsed_share=0.5", "train.epochs=20", "train.warmup_epochs=1")
-"""Rehearsal goes on while the labels are learned, in as many steps as from the labels alone."""
-
 AT_ONCE = ("train.rehearsed_share=0.5", "train.epochs=30", "train.warmup_epochs=1.5")
 """Rehearsal and labels learned together from random weights, in three fifths of the steps of one after the other."""
 
 LONG = ("train.epochs=60", "train.warmup_epochs=3")
 """Twice as long as `AT_ONCE`: made-up calls never come twice, so that there is more to learn from them."""
+
+THERE = ("train.quiet_backgrounds=true", "augmentation.mix_probability=0.5")
+"""Half of all examples have the quiet sound of some site mixed in."""
 
 TAUGHT = (
     *ROBUST,
@@ -127,18 +132,14 @@ METHODS: Mapping[str, Method] = {
     "labels_50_random": Method(ROBUST, pretraining=1, budget=Budget(0.5, "random")),
     "labels_50_sequential": Method(ROBUST, pretraining=1, budget=Budget(0.5, "sequential")),
     "labels_50_time_balanced": Method(ROBUST, pretraining=1, budget=Budget(0.5, "time-balanced")),
-    "fcos_rehearsed": Method((*ROBUST, "train.lr=3e-4"), baseline="fcos", is_rehearsed=True),
     "rehearsed_only": Method(ROBUST, is_rehearsed=True, is_taught=False),
     "rehearsed": Method(REHEARSED, is_rehearsed=True),
-    "rehearsed_on": Method((*REHEARSED, *ON), is_rehearsed=True),
     "scratch_detail": Method((*ROBUST, *DETAIL)),
+    "fcos_at_once": Method((*ROBUST, *AT_ONCE), baseline="fcos"),
+    "at_once": Method((*ROBUST, *AT_ONCE)),
     "at_once_detail": Method((*ROBUST, *DETAIL, *AT_ONCE)),
     "at_once_detail_long": Method((*ROBUST, *DETAIL, *AT_ONCE, *LONG)),
-    "rehearsed_detail": Method((*REHEARSED, *DETAIL), is_rehearsed=True),
-    "rehearsed_detail_on": Method((*REHEARSED, *DETAIL, *ON), is_rehearsed=True),
-    "rehearsed_there": Method(
-        (*REHEARSED, "train.quiet_backgrounds=true", "augmentation.mix_probability=0.5"), is_rehearsed=True
-    ),
+    "at_once_detail_there": Method((*ROBUST, *DETAIL, *AT_ONCE, *THERE)),
     "rehearsed_control": Method((*TAUGHT, "selftrain.curriculum=control"), teacher="rehearsed"),
     "rehearsed_st": Method(TAUGHT, teacher="rehearsed"),
 }

@@ -47,6 +47,11 @@ PAIRS = (
     ("scratch_detail", "scratch"),
     ("at_once_detail", "scratch_detail"),
     ("at_once_detail", "rehearsed"),
+    ("at_once_detail", "at_once"),
+    ("at_once_detail", "fcos_at_once"),
+    ("fcos_at_once", "fcos_band_median"),
+    ("at_once_detail_long", "at_once_detail"),
+    ("at_once_detail_there", "at_once_detail"),
 )
 CHOSEN = {
     "best_baseline": "average precision on in-domain validation, of the first seed",
@@ -54,7 +59,7 @@ CHOSEN = {
 }
 """Roles that a method is chosen for, and by what."""
 
-BASELINES = tuple(name for name, method in METHODS.items() if method.baseline and not method.is_rehearsed)
+BASELINES = tuple(name for name, method in METHODS.items() if method.baseline and not method.makes_up_calls)
 
 Cells = Mapping[str, Mapping[int, Path]]
 """Folders of finished cells by method and seed."""

@@ -23,11 +23,11 @@ MAIN = {
     "mast": "MAST",
     "control": "MAST + as many steps on labels alone",
     "mast_st": "MAST + self-training",
-    "fcos_rehearsed": "FCOS, band medians, rehearsed, then labels",
     "rehearsed_only": "rehearsed, labels for the threshold alone",
     "rehearsed": "rehearsed, then labels",
     "rehearsed_control": "rehearsed + as many steps on labels alone",
     "rehearsed_st": "rehearsed + self-training",
+    "fcos_at_once": "FCOS, band medians, labels and made-up calls at once",
     "at_once_detail": "labels and made-up calls at once, adapter detail (recommended)",
 }
 ROLES = {"best_baseline": "the best baseline", "recommended": "what is recommended"}
@@ -48,12 +48,10 @@ ABLATIONS = {
     "st_stage_2": "stage 2 alone",
     "st_union": "both in one stage",
     "rehearsed": "rehearsed, then labels",
+    "at_once": "labels and made-up calls at once",
     "at_once_detail": "labels and made-up calls at once, adapter detail",
     "at_once_detail_long": "labels and made-up calls at once, adapter detail, twice as long",
-    "rehearsed_detail": "rehearsed, then labels, detail",
-    "rehearsed_detail_on": "rehearsed, then labels and made-up calls in turn, detail",
-    "rehearsed_on": "rehearsed, then labels and made-up calls in turn",
-    "rehearsed_there": "rehearsed, then labels over quiet sound of all sites",
+    "at_once_detail_there": "labels and made-up calls at once, adapter detail, over quiet sound of all sites",
 }
 BUDGET = {
     f"labels_{share}_{strategy.replace('-', '_')}": f"{share} % of labelled minutes, {strategy}"
