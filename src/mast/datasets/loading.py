@@ -99,7 +99,19 @@ class FixedChunks:
         return self._weights[torch.from_numpy(examples)]
 
 
-class InTurn:
+class _Unlabelled:
+    """Examples of which nothing is known."""
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """No boxes."""
+        return (torch.zeros(0, 4),) * len(examples)
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """All count the same."""
+        return torch.ones(len(examples))
+
+
+class InTurn(_Unlabelled):
     """Chunks without boxes, so many in an epoch: each epoch goes on where the last one stopped, until all had a turn."""
 
     def __init__(self, places: Places, count: int) -> None:
@@ -112,14 +124,6 @@ class InTurn:
     def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
         """Where the chunks lie whose turn it is; after the last, it is the first one's again."""
         return self._places[(epoch * self._count + examples) % len(self._places)]
-
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        """No boxes."""
-        return (torch.zeros(0, 4),) * len(examples)
-
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
-        """All count the same."""
-        return torch.ones(len(examples))
 
 
 class Joined:
@@ -164,7 +168,7 @@ class Joined:
         yield second, np.flatnonzero(~is_first), examples[~is_first] - len(first)
 
 
-class AnyOffset:
+class AnyOffset(_Unlabelled):
     """Chunks at random places of allowed stretches of sound, for pretraining.
 
     An epoch is cut into as many equal pieces as chunks fit into the sound; each example starts at random in its own
@@ -194,14 +198,6 @@ class AnyOffset:
         inside = at - (self._ends[stretch] - (stop - first))
         start = np.maximum(np.minimum(first + inside, stop - self._samples), first)
         return np.stack([row, start], axis=1)
-
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        """No boxes."""
-        return (torch.zeros(0, 4),) * len(examples)
-
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
-        """All count the same."""
-        return torch.ones(len(examples))
 
 
 def batches(
