@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
+from mast.datasets.loading import FixedChunks, Joined
 from mast.errors import TrainingError
 from mast.models.encoder import SIZES, EncoderShape
 from mast.training import selftrain
@@ -74,6 +76,16 @@ def judged(f1: float, **rates: float) -> Judged:
 def test_a_round_is_taken_back_if_it_is_worse_or_draws_boxes_everywhere(before, after, reason) -> None:
     told = why_rejected(before, after, KEEP_ALL)
     assert told is None if reason is None else reason in told
+
+
+def test_two_sets_of_chunks_keep_their_boxes_and_weights_when_joined() -> None:
+    one = FixedChunks(np.array([[0, 0]]), [torch.ones(2, 4)], torch.tensor([0.3]))
+    other = FixedChunks(np.array([[1, 0], [2, 0]]), [torch.zeros(0, 4), torch.ones(1, 4)])
+    both = Joined(one, other)
+    every = np.arange(3)
+    assert [len(own) for own in both.boxes(every)] == [2, 0, 1]
+    assert both.weights(every).tolist() == pytest.approx([0.3, 1, 1])
+    assert both.places(0, every).tolist() == [[0, 0], [1, 0], [2, 0]]
 
 
 def test_a_stage_has_the_papers_settings_and_its_own_start() -> None:

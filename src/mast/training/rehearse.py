@@ -7,13 +7,12 @@ every site are like. What comes of it is a detector: it finds sounds as it is, a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
 
 from mast.config import DetectorStage, Study, Train
-from mast.datasets.loading import Examples, FixedChunks, read_batch
+from mast.datasets.loading import FixedChunks, read_batch
 from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
@@ -34,29 +33,25 @@ def rehearse_study(
     study: Study, run: Run, device: str = "auto", on_progress: OnProgress = lambda progress: None
 ) -> End:
     """Train a detector on made-up calls, or go on with it."""
-    own = rehearsal_study(study)
+    own = _rehearsal_study(study)
     store = AudioStore(existing(own, STORE))
     run.check(learned_under(own, store))
     if run.is_finished:
         return "finished"
-    lesson = rehearsal_lesson(study, store)
-    _draw(own, store, cast(Examples, lesson.examples), run.folder / PICTURE)
+    quiet = quiet_chunks(study, store)
+    chunks = FixedChunks(quiet)
+    _draw(own, store, chunks, run.folder / PICTURE)
+    lesson = Lesson(chunks, quiet, made_up_from=0, verb="rehearse")
     return train_study(own, run, device, on_progress, lesson)
 
 
-def rehearsal_study(study: Study) -> Study:
+def _rehearsal_study(study: Study) -> Study:
     """The study with the settings of rehearsal as those of training."""
     shared = {name: getattr(study.rehearse, name) for name in DetectorStage.model_fields}
     return study.model_copy(update={"train": Train(**shared, start=study.rehearse.start)})
 
 
-def rehearsal_lesson(study: Study, store: AudioStore) -> Lesson:
-    """Made-up calls over the quiet chunks of a study."""
-    quiet = quiet_chunks(study, store)
-    return Lesson(FixedChunks(quiet), quiet, made_up_from=0, verb="rehearse")
-
-
-def _draw(study: Study, store: AudioStore, quiet: Examples, picture: Path) -> None:
+def _draw(study: Study, store: AudioStore, quiet: FixedChunks, picture: Path) -> None:
     """A picture of some chunks with made-up calls and their boxes, before anything is learned."""
     if picture.exists():
         return
