@@ -110,6 +110,7 @@ def test_detectors_are_heard_at_sites_that_are_made_up_anew(smoke, tmp_path):
         for path in (tmp_path / "result.json", ROOT / "experiments" / "results" / "new_sites.json")
     )
     assert small.keys() == full.keys()
-    assert small["detectors"].keys() == {"energy/0", "rehearsed/0"}
-    assert small["differences"].keys() == {"rehearsed/0 - energy/0"}
-    assert {"f1", "ap", "ap_interval"} <= small["detectors"]["rehearsed/0"]["site"].keys()
+    assert small["detectors"].keys() == {"energy", "rehearsed"}
+    assert small["cells"] == ["energy/0", "rehearsed/0"]
+    assert small["differences"].keys() == {"rehearsed - energy"}
+    assert {"f1", "ap", "ap_interval"} <= small["detectors"]["rehearsed"]["site"].keys()

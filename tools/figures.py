@@ -568,9 +568,8 @@ def new_sites() -> str:
 
     found = result("experiments/results/new_sites.json")
     titles = ABLATIONS | MAIN
-    names = {name: titles[name.partition("/")[0]] for name in found["detectors"]}
-    rows = {names[name]: own for name, own in found["detectors"].items()} | {
-        "{}, less {}".format(*(names[side] for side in pair.split(" - "))): own
+    rows = {titles[name]: own for name, own in found["detectors"].items()} | {
+        "{}, less {}".format(*(titles[side] for side in pair.split(" - "))): own
         for pair, own in found["differences"].items()
     }
     sets = {
@@ -579,7 +578,7 @@ def new_sites() -> str:
         "site": "three new sites",
         "unseen": "a fifth",
     }
-    cells = " ".join(f"shift/small/cells/{name}" for name in found["detectors"])
+    cells = " ".join(f"shift/small/cells/{name}" for name in found["cells"])
     lines = [[title, *figures(own)] for title, own in rows.items()]
     return grid(["detector", *heads(sets)], lines) + f"\n`python -m experiments.new_sites DATA {cells}`\n"
 

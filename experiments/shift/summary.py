@@ -145,11 +145,12 @@ def summary(
     differences = {}
     for pair in PAIRS:
         name, sides = " - ".join(pair), [roles[role] or "" for role in pair]
-        first, second = (held.get(side, {}) for side in sides)
-        shared = sorted(first.keys() & second.keys())
-        if shared:
-            paired = ([first[seed] for seed in shared], [second[seed] for seed in shared])
-            differences[name] = {**differences_of(*paired, resamples), "seeds": shared}
+        first, second = ([*held.get(side, {}).values()] for side in sides)
+        if first and second:
+            differences[name] = {
+                **differences_of(first, second, resamples),
+                "seeds": [len(first), len(second)],
+            }
         elif (
             not (first or second) and _is_same(before, roles, pair) and name in before.get("differences", {})
         ):
@@ -208,7 +209,7 @@ def figures_of(cells: Sequence[Held], resamples: int) -> dict[str, Any]:
 
 
 def differences_of(first: Sequence[Held], second: Sequence[Held], resamples: int) -> dict[str, Any]:
-    """Means over seeds of what the first cells have more than the second, by test set."""
+    """What the mean over the first cells is more than that over the second, by test set."""
     figures: dict[str, Any] = {}
     for split in SPLITS.values():
         figures[split] = {}
@@ -219,7 +220,7 @@ def differences_of(first: Sequence[Held], second: Sequence[Held], resamples: int
 
 
 def _unpaired(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Differences of two methods that have no seed in common to compare recording by recording: without intervals."""
+    """Differences where the cells of one method are gone, so that recordings cannot be compared: without intervals."""
 
     def less(split: str, name: str) -> float | None:
         values = [method[split][name] for method in (first, second)]

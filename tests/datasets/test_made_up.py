@@ -63,6 +63,16 @@ def test_an_echo_makes_a_call_longer_but_not_its_box() -> None:
     assert len(call.wave) / RATE_HZ > call.end_s
 
 
+def test_there_are_calls_of_every_width_and_length() -> None:
+    calls = [made_up_call(rng, RATE_HZ, BAND_HZ) for rng in rngs(0, 200)]
+    events = [(call.start_s, call.low_hz, call.end_s, call.high_hz) for call in calls]
+    start, low, end, high = CALLS.grid.to_exact_boxes(torch.tensor(events, dtype=torch.float64)).T
+    for sides, edges in ((high - low, (0, 3, 6, 12, 24, 128)), (end - start, (0, 16, 32, 64, 128, 512))):
+        counts = np.histogram(sides.numpy(), edges)[0]
+        assert counts.sum() == len(calls)
+        assert counts.min() >= 0.05 * len(calls)
+
+
 def test_where_nothing_is_laid_over_it_sound_stays_as_it_was() -> None:
     sound = noise(0)
     with pytest.MonkeyPatch.context() as patch:

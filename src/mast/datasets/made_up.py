@@ -32,6 +32,9 @@ GAP_S = (0.01, 0.2)
 LEVEL_DB = (2.0, 25.0)
 """How far a call stands above the background within its box."""
 
+MOVES = (0.05, 1.0)
+"""How far a voice leaves its pitch: some hold a note, some slide over an octave, as many in each octave between."""
+
 ENERGY = 0.025
 """A box leaves out this share of a call's energy on each side."""
 
@@ -111,12 +114,12 @@ def made_up_call(rng: Generator, sample_rate_hz: int, band_hz: tuple[float, floa
     repeats = 1 if rng.random() < 0.4 else int(rng.integers(2, 16))
     repeats = max(1, min(repeats, int(MAX_CALL_S / (length_s + gap_s))))
     voice = _Voice.drawn(rng, band_hz)
-    drift = rng.normal(0, 0.15) / repeats  # octaves from one syllable to the next
+    drift = voice.moves * rng.normal(0, 0.4) / repeats  # octaves from one syllable to the next
     silence = np.zeros(round(gap_s * sample_rate_hz))
     parts: list[Wave] = []
     for number in range(repeats):
         own_s = length_s * rng.uniform(0.9, 1.1)
-        parts += [voice.sung(rng, own_s, number * drift + rng.normal(0, 0.01), sample_rate_hz), silence]
+        parts += [voice.sung(rng, own_s, number * drift + rng.normal(0, 0.005), sample_rate_hz), silence]
     dry = np.concatenate(parts[:-1])
     start, end = _middle(dry**2)
     low, high = _middle(np.abs(np.fft.rfft(dry)) ** 2)
@@ -132,6 +135,7 @@ class _Voice:
 
     band_hz: tuple[float, float]
     pitch_hz: float
+    moves: float
     glide: float
     bend: float
     tremble: float
@@ -148,12 +152,14 @@ class _Voice:
         whistles = rng.random() < 0.5
         highest_hz = band_hz[1] if whistles else band_hz[1] / 3
         count = 1 if whistles else int(rng.integers(2, 12))
+        moves = _between(rng, *MOVES)
         return cls(
             band_hz=band_hz,
             pitch_hz=_between(rng, 2 * band_hz[0], highest_hz),
-            glide=rng.normal(0, 0.35),
-            bend=rng.normal(0, 0.35),
-            tremble=rng.uniform(0, 0.2) if rng.random() < 0.3 else 0.0,
+            moves=moves,
+            glide=moves * rng.normal(0, 0.8),
+            bend=moves * rng.normal(0, 0.8),
+            tremble=moves * rng.uniform(0, 0.5) if rng.random() < 0.3 else 0.0,
             tremble_hz=_between(rng, 6.0, 60.0),
             overtones=rng.uniform(0.4, 0.95) ** np.arange(count) * rng.uniform(0.3, 1.0, count),
             rough=_between(rng, 0.01, 0.6) if rng.random() < 0.35 else 0.0,
