@@ -145,8 +145,17 @@ def start_of(table: Table, method: Method) -> Run | None:
 
 
 def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of a study's rows now, and before of those that were not made again."""
-    return {part: {**before.get(part, {}), **told} for part, told in now.items()}
+    """What is told of a study's rows now, and before of those that were not made again.
+
+    A difference to a row whose figures are others now is no longer told.
+    """
+    rows = before.get("rows", {})
+    changed = {row for row, told in now["rows"].items() if row in rows and rows[row] != told}
+    stale = {pair for pair in before.get("differences", {}) if changed & {*pair.split(" - ")}}
+    kept = {
+        part: {key: own for key, own in told.items() if key not in stale} for part, told in before.items()
+    }
+    return {part: {**kept.get(part, {}), **told} for part, told in now.items()}
 
 
 def _options() -> argparse.Namespace:

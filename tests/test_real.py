@@ -101,6 +101,28 @@ def test_rows_that_were_not_made_again_are_told_as_before():
     assert merged({}, now) == now
 
 
+def test_a_difference_to_a_row_that_came_out_otherwise_is_no_longer_told():
+    before = {
+        "rows": {"energy": 1, "scratch": 2, "rehearsed": 3, "rehearsed_st": 4},
+        "differences": {
+            "rehearsed - energy": 2,
+            "rehearsed - scratch": 1,
+            "rehearsed_st - rehearsed": 1,
+        },
+    }
+    now = {
+        "rows": {"energy": 1, "scratch": 5, "transfer_detail": 6},
+        "differences": {"transfer_detail - scratch": 1},
+    }
+    told = merged(before, now)
+    assert told["rows"] == {**before["rows"], **now["rows"]}
+    assert told["differences"] == {
+        "rehearsed - energy": 2,
+        "rehearsed_st - rehearsed": 1,
+        "transfer_detail - scratch": 1,
+    }
+
+
 def test_nothing_and_nothing_is_nothing():
     both = pooled([NONE, NONE])
     assert (len(both.score), len(both.truths)) == (0, 0)
