@@ -151,10 +151,12 @@ def merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """
     rows = before.get("rows", {})
     changed = {row for row, told in now["rows"].items() if row in rows and rows[row] != told}
-    stale = {pair for pair in before.get("differences", {}) if changed & {*pair.split(" - ")}}
-    kept = {
-        part: {key: own for key, own in told.items() if key not in stale} for part, told in before.items()
+    differences = {
+        pair: told
+        for pair, told in before.get("differences", {}).items()
+        if not changed & {*pair.split(" - ")}
     }
+    kept = {**before, "differences": differences}
     return {part: {**kept.get(part, {}), **told} for part, told in now.items()}
 
 

@@ -33,7 +33,7 @@ LEVEL_DB = (2.0, 25.0)
 """How far a call stands above the background within its box."""
 
 MOVES = (0.05, 1.0)
-"""How far a voice leaves its pitch: some hold a note, some slide over an octave, as many in each octave between."""
+"""How far a voice leaves its pitch, about, in octaves: from held notes to wide slides, as many in each doubling."""
 
 ENERGY = 0.025
 """A box leaves out this share of a call's energy on each side."""
