@@ -27,17 +27,36 @@ def test_a_picture_of_nothing_can_be_drawn(tmp_path: Path) -> None:
     assert imread(tmp_path / "none.png").ndim == 3
 
 
-def test_true_boxes_are_solid_and_found_ones_dashed_where_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Figure] = []
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """All figures that are drawn."""
+    figures: list[Figure] = []
 
     class Kept(Figure):
         def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
-            seen.append(self)
+            figures.append(self)
 
     monkeypatch.setattr(predictions, "Figure", Kept)
+    return figures
+
+
+def told(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_legend_tells_of_boxes_that_there_are(tmp_path: Path, seen: list[Figure]) -> None:
+    spec, box, score = torch.zeros(1, 32, 64), [torch.tensor([[10.0, 4, 30, 12]])], [torch.ones(1)]
+    none, nothing = [torch.zeros(0, 4)], [torch.ones(0)]
+    draw_predictions(spec, box, box, score, STUDY, tmp_path / "both.png")
+    draw_predictions(spec, none, box, score, STUDY, tmp_path / "found.png")
+    draw_predictions(spec, box, none, nothing, STUDY, tmp_path / "made_up.png", true_name="made up")
+    assert [told(figure) for figure in seen] == [["annotated", "found"], ["found"], ["made up"]]
+
+
+def test_true_boxes_are_solid_and_found_ones_dashed_where_they_are(
+    tmp_path: Path, seen: list[Figure]
+) -> None:
     spec = torch.randn(2, 32, 64, generator=torch.Generator().manual_seed(0))
     truths = [torch.tensor([[10.0, 4, 30, 12]]), torch.zeros(0, 4)]
     found = [torch.tensor([[12.0, 5, 31, 13], [40, 1, 50, 3]]), torch.zeros(0, 4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from mast.cli import app
 from mast.config import Augmentation, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks
 from mast.detection.chunks import predict_chunks
-from mast.errors import ModelError
+from mast.errors import ModelError, TrainingError
 from mast.models.checkpoint import Description, save_model
 from mast.models.encoder import SIZES, Encoder, EncoderShape
 from mast.models.loading import load_detector
@@ -317,6 +318,20 @@ def test_a_detector_goes_on_from_another_and_not_from_one_that_is_built_otherwis
         recipe_of(study_with(study_file, f"train.start={trained.model}", "model.levels=3"))
     with pytest.raises(ModelError, match="Set model.size"):
         recipe_of(study_with(study_file, f"train.start={trained.model}", "model.size=small"))
+
+
+def test_a_run_is_not_taken_for_one_from_a_model_that_was_replaced(
+    study_file: Path, tmp_path: Path, trained: Run
+) -> None:
+    start, run = tmp_path / "start", Run(tmp_path / "run")
+    shutil.copytree(trained.model, start)
+    study = study_with(study_file, f"train.start={start}", "train.epochs=1")
+    assert learn(study, run) == learn(study, run) == "finished"
+    pretrained(study_with(study_file), start)
+    with pytest.raises(TrainingError, match="started_from was [0-9a-f]{16}, is now [0-9a-f]{16}. Give"):
+        learn(study, run)
+    shutil.rmtree(start)
+    assert learn(study, run) == "finished"
 
 
 def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_path: Path) -> None:

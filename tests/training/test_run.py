@@ -100,6 +100,14 @@ def test_a_run_goes_on_after_an_update_that_brought_a_setting_unless_that_is_use
         Run(tmp_path).open(used)
 
 
+@pytest.mark.parametrize(("then", "now"), [({}, {"started_from": "b"}), ({"started_from": "a"}, {})])
+def test_a_run_may_forget_what_it_started_from(
+    then: dict[str, str], now: dict[str, str], tmp_path: Path
+) -> None:
+    Run(tmp_path).open(SETTINGS | then)
+    Run(tmp_path).check(SETTINGS | now)
+
+
 def test_what_was_measured_is_read_back_in_order(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for step in (10, 20):

@@ -113,8 +113,8 @@ def load_model(location: str) -> tuple[Description, dict[str, Tensor]]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    folder = _fetched(location) if location.startswith(HUB) else location
-    description = _parsed(_read(location, folder, DESCRIPTION), f"{location}: {DESCRIPTION}")
+    folder = _folder(location)
+    description = _description(location, folder)
     data = _read(location, folder, WEIGHTS)
     try:
         tensors = load(data)
@@ -128,6 +128,22 @@ def load_model(location: str) -> tuple[Description, dict[str, Tensor]]:
             "another model, or replacing the model was interrupted. Copy both files again, or make the model anew."
         )
     return description, tensors
+
+
+def known_identity(location: str | None) -> str | None:
+    """Identity of the model at a location; None where none can be read."""
+    try:
+        return _description(location, _folder(location)).identity if location else None
+    except (ConfigError, StorageError):
+        return None
+
+
+def _folder(location: str) -> str:
+    return _fetched(location) if location.startswith(HUB) else location
+
+
+def _description(location: str, folder: str) -> Description:
+    return _parsed(_read(location, folder, DESCRIPTION), f"{location}: {DESCRIPTION}")
 
 
 def _fingerprint(data: bytes) -> str:

@@ -26,11 +26,12 @@ def draw_predictions(
     scores: Sequence[Tensor],
     study: Study,
     path: Path,
+    true_name: str = "annotated",
 ) -> None:
     """Write a picture with a row for each chunk: its true boxes solid, those found dashed, each with its score.
 
     `spec` (B, F, T) is normalised log-mel, shown against each band's median; boxes are B times (n, 4) in frames and
-    bins.
+    bins. The legend tells of boxes that there are.
     """
     rows = max(1, len(spec))
     figure = Figure(figsize=(WIDTH_IN, MARGIN_IN + ROW_IN * rows), dpi=DPI, layout="constrained")
@@ -47,11 +48,12 @@ def draw_predictions(
             )
         label_frequencies(axes, study.spectrogram)
     grid[-1].set_xlabel("Seconds")
+    lines = (
+        (truths, Line2D([], [], color=TRUE, label=true_name)),
+        (found, Line2D([], [], color=FOUND, linestyle="--", label="found")),
+    )
     figure.legend(
-        handles=[
-            Line2D([], [], color=TRUE, label="annotated"),
-            Line2D([], [], color=FOUND, linestyle="--", label="found"),
-        ],
+        handles=[line for boxes, line in lines if any(len(own) for own in boxes)],
         loc="outside upper right",
         ncols=2,
         facecolor="#20202a",

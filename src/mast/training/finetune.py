@@ -23,7 +23,7 @@ from mast.datasets.preparing import read_normalisation
 from mast.datasets.quiet import quiet_chunks
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
-from mast.models.checkpoint import save_model
+from mast.models.checkpoint import known_identity, save_model
 from mast.models.detector import Detector
 from mast.models.devices import suit_attention
 from mast.models.encoder import Encoder
@@ -41,7 +41,7 @@ from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
 from mast.training.pseudo_labels import silenced
-from mast.training.run import Run
+from mast.training.run import STARTED_FROM, Run
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
 from mast.training.unfreezing import encoder_groups, open_blocks, thaw
@@ -338,7 +338,11 @@ def varied(
 
 def learned_under(study: Study, store: AudioStore) -> dict[str, Any]:
     """All that decides what a run learns."""
-    return {"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)}
+    return {
+        "data": store.fingerprint,
+        STARTED_FROM: known_identity(study.train.start),
+        **study.model_dump(mode="json", include=SETTINGS),
+    }
 
 
 def train_study(

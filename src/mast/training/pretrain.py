@@ -17,7 +17,7 @@ from mast.datasets.loading import Batch, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
-from mast.models.checkpoint import Description, save_model
+from mast.models.checkpoint import Description, known_identity, save_model
 from mast.models.decoder import DECODERS, Decoder
 from mast.models.devices import suit_attention
 from mast.models.encoder import PATCH, SIZES, Encoder
@@ -32,7 +32,7 @@ from mast.study.products import STORE
 from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.optimiser import Group
-from mast.training.run import Run
+from mast.training.run import STARTED_FROM, Run
 from mast.training.starting import UNBOUND, take_encoder, take_part
 
 SETTINGS: Any = {
@@ -183,7 +183,11 @@ def pretrain_study(
 ) -> End:
     """Pretrain, or go on with it."""
     store = AudioStore(existing(study, STORE))
-    settings = {"data": store.fingerprint, **study.model_dump(mode="json", include=SETTINGS)}
+    settings = {
+        "data": store.fingerprint,
+        STARTED_FROM: known_identity(study.pretrain.start),
+        **study.model_dump(mode="json", include=SETTINGS),
+    }
     run.check(settings)
     if run.is_finished:
         return "finished"

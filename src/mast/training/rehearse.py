@@ -61,5 +61,5 @@ def _draw(study: Study, store: AudioStore, quiet: FixedChunks, picture: Path) ->
     calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
     random = [np.random.default_rng((study.train.seed, item)) for item in range(count)]
     mixed = calls.over(batch, random, torch.ones(count, dtype=torch.bool))
-    scores = [torch.ones(0)] * count
-    draw_predictions(frontend(mixed.sound, mixed.filled), mixed.boxes, batch.boxes, scores, study, picture)
+    spec, nothing = frontend(mixed.sound, mixed.filled), [torch.ones(0)] * count
+    draw_predictions(spec, mixed.boxes, batch.boxes, nothing, study, picture, true_name="made up")

@@ -19,6 +19,9 @@ from mast.storage import is_remote, written_whole
 FREE = {"checkpoint_minutes", "picture_epochs", "device_batch", "precision"}
 """Settings that a run may change half-way: they do not name what is learned."""
 
+STARTED_FROM = "started_from"
+"""Identity of the model that a run started from, which another may have replaced since; told where it is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -70,10 +73,12 @@ class Run:
         defaults = dotted(Study().model_dump(mode="json"))
         then = dotted(yaml.safe_load(self.config.read_text(encoding="utf-8")))
         then |= {name: value for name, value in defaults.items() if name in now and name not in then}
+        is_start_known = None not in (then.get(STARTED_FROM), now.get(STARTED_FROM))
+        free = FREE if is_start_known else FREE | {STARTED_FROM}
         changed = [
             f"{name} was {then.get(name)}, is now {now.get(name)}"
             for name in {**then, **now}
-            if then.get(name) != now.get(name) and name.rpartition(".")[2] not in FREE
+            if then.get(name) != now.get(name) and name.rpartition(".")[2] not in free
         ]
         if changed:
             raise TrainingError(

@@ -26,6 +26,7 @@ from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
 from mast.evaluation.metrics import METRICS, Ranking
+from mast.models.checkpoint import known_identity
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
 from mast.pictures.predictions import draw_predictions
@@ -48,7 +49,7 @@ from mast.training.pseudo_labels import (
     write_labels,
 )
 from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
-from mast.training.run import Run
+from mast.training.run import STARTED_FROM, Run
 from mast.training.thresholds import ranked
 
 PICTURE, PICTURED_CHUNKS = "pseudo.png", 4
@@ -90,7 +91,12 @@ def selftrain_study(
     """Improve a detector on a study's unlabelled sound, or go on with it. The model is the last round's that stood."""
     store = AudioStore(existing(study, STORE))
     settings = study.model_dump(mode="json", include=SETTINGS - {"train"} | {"selftrain"})
-    learned = {"data": store.fingerprint, "teacher": teacher, **settings}
+    learned = {
+        "data": store.fingerprint,
+        "teacher": teacher,
+        STARTED_FROM: known_identity(teacher),
+        **settings,
+    }
     run.check(learned)
     pool = pool_of(study, store)
     run.open(learned)
