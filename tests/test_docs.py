@@ -1,5 +1,6 @@
-"""Every command in the docs runs, and prints what the page says it prints."""
+"""Every command in the docs runs, and prints what the page says it prints; so do lines of Python, and of R."""
 
+import ast
 import re
 import shlex
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -30,12 +32,39 @@ PAGES = [
 ]
 
 
+def run_python(program: str, names: dict[str, object]) -> None:
+    """Run a page's Python here, with the names of its earlier blocks; where it asks DuckDB, the answer is read."""
+    if "like_event" in program:
+        event = sounds_of(open_found("found"))["event_id"][0].as_py()
+        program = re.sub(r'like_event="\w+"', f'like_event="{event}"', program)
+    for line in ast.parse(program).body:
+        if isinstance(line, ast.Expr):
+            value = eval(compile(ast.Expression(line.value), "page", "eval"), names)
+            if isinstance(value, duckdb.DuckDBPyRelation):
+                value.fetchall()
+        else:
+            exec(compile(ast.Module([line], []), "page", "exec"), names)
+
+
+def run_r(program: str) -> None:
+    """Run a page's R where there is R with the packages that it wants."""
+    wanted = " && ".join(f"requireNamespace('{name}')" for name in re.findall(r"library\((\w+)\)", program))
+    check = f"quit(status = if ({wanted}) 0 else 1)"
+    if shutil.which("Rscript") and not subprocess.run(["Rscript", "-e", check], check=False).returncode:
+        subprocess.run(["Rscript", "-e", program], check=True)
+
+
+PROGRAMS = ("python", "r")
+
+
 def console_steps(text: str) -> list[tuple[str, list[str]]]:
-    """(command, lines the page shows below it) of every console block, and files the page asks to save."""
+    """(command, lines the page shows below it) of every console block, files the page asks to save, and programs."""
     steps: list[tuple[str, list[str]]] = []
     for kind, title, body in re.findall(r"```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)```", text, re.DOTALL):
         if title:
             steps.append((f"save {title}", body.splitlines()))
+        elif kind in PROGRAMS:
+            steps.append((kind, body.splitlines()))
         elif kind == "console":
             for line in body.splitlines():
                 if line.startswith("$ "):
@@ -102,10 +131,14 @@ def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, 
         put_cards_into_bucket(request, desk)
     if "mast init" in str(steps):
         (desk / "study.yaml").unlink()
-    environment = {"COLUMNS": "100"}
+    environment, names = {"COLUMNS": "100"}, {}
     for command, lines in steps:
         if command.startswith("save "):
             Path(command.removeprefix("save ")).write_text("\n".join(lines) + "\n", "utf-8")
+        elif command == "python":
+            run_python("\n".join(lines), names)
+        elif command == "r":
+            run_r("\n".join(lines))
         elif not command.startswith(NOT_OURS):
             if command.startswith("mast precision"):
                 review(desk / "work" / "events")
