@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments.markdown import grid, interval
+
 SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
 COLUMNS = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
 
@@ -148,23 +150,11 @@ def known_baselines(summary: Mapping[str, Any]) -> str:
     return f"\n{told.strip()}\n"
 
 
-def interval(numbers: Sequence[float | None]) -> str:
-    """A figure and, if they are known, its bounds."""
-    value, *bounds = ("–" if number is None else f"{number:.2f}" for number in numbers)
-    return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
-
-
 def _three(number: Mapping[str, float | None] | float) -> list[float | None]:
     """Value and bounds of a figure of a row; some have no bounds."""
     if isinstance(number, Mapping):
         return [number[name] for name in ("value", "low", "high")]
     return [number]
-
-
-def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
