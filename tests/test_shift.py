@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from experiments.markdown import grid, interval
 from experiments.run import FIGURES, Table, kept_of, show, summary_of, write_tables
 from experiments.shift.kept import keep
 from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened, stretched
@@ -33,8 +34,7 @@ from experiments.shift.tables import (
     TABLES,
     by_split,
     differences,
-    grid,
-    interval,
+    headline,
     known_baselines,
 )
 from hypothesis import given, settings
@@ -402,6 +402,15 @@ def test_the_best_of_a_column_is_bold_and_what_was_not_made_is_not_there():
     told = by_split(MAIN, {"mast": {**sets, "seeds": 3}, "fcos": {**worse, "seeds": 1}}).splitlines()
     assert len(told) == 4 and told[2].startswith("| FCOS | 1 | 0.30 (0.40 to 0.60) | – (– to –) |")
     assert told[3].startswith("| MAST | 3 | **0.50 (0.40 to 0.60)** | – (– to –) |")
+
+
+def test_the_headline_is_what_people_have_the_best_baseline_and_what_is_recommended():
+    sets = {split: {"f1": 0.5, "f1_interval": [0.4, 0.6]} for split in SPLITS.values()}
+    chosen = {"best_baseline": {"name": "fcos", **sets}, "recommended": {"name": "mast", **sets}}
+    told = headline({"methods": {"energy": sets, "detr": sets}, **chosen}).splitlines()
+    assert told[0] == "| F1 | energy threshold | FCOS | `mast train` |"
+    assert told[-1] == "| unseen site |" + " 0.50 (0.40 to 0.60) |" * 3
+    assert headline({"methods": {}}).startswith("| F1 |\n")
 
 
 def test_differences_have_intervals_where_there_are_any_and_every_pair_has_a_name():

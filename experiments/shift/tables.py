@@ -89,6 +89,22 @@ def by_split(titles: Mapping[str, str], methods: Mapping[str, Any]) -> str:
     return grid(["method", "seeds", *heads(SPLITS)], lines)
 
 
+def headline(summary: Mapping[str, Any]) -> str:
+    """F1 of what people have, of the best usual detector, and of what is recommended, on every test set."""
+    roles = {role: summary.get(role, {}) for role in ("best_baseline", "recommended")}
+    columns = {
+        MAIN["energy"]: summary["methods"].get("energy"),
+        MAIN.get(roles["best_baseline"].get("name", "")): roles["best_baseline"],
+        "`mast train`": roles["recommended"],
+    }
+    known = {title: own for title, own in columns.items() if title and own}
+    lines = [
+        [title, *(interval([own[split]["f1"], *own[split]["f1_interval"]]) for own in known.values())]
+        for split, title in SPLITS.items()
+    ]
+    return grid(["F1", *known], lines)
+
+
 def heads(titles: Mapping[str, str]) -> list[str]:
     """Heads of the columns of `figures`, by titles of the test sets."""
     return [f"{titles[split]}, {figure.upper()}" for split, figure in COLUMNS]
@@ -158,6 +174,7 @@ def _three(number: Mapping[str, float | None] | float) -> list[float | None]:
 
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
+    "headline": lambda result, summary: headline(summary),
     "main": lambda result, summary: by_split(MAIN, summary["methods"]),
     "details": lambda result, summary: details(result["rows"]),
     "ablations": lambda result, summary: by_split(ABLATIONS, summary["methods"]),
