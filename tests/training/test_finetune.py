@@ -173,6 +173,8 @@ def test_two_processes_share_a_batch_and_one_of_them_draws_and_saves(
         command += ["--set", item]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Finished.") == done.stdout.count("Score threshold") == 1
+    assert done.stderr.count("Starting from random weights.") == 1
     folder = tmp_path / "train" / "main"
     assert load_detector(str(folder / "model")).description.kind == "detector"
     assert (folder / "predictions_0001.png").exists()

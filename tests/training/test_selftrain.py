@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from mast.training.rounds import Judged, why_rejected
 from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study, stage_study
 from mast.training.starting import WIDTHS
-from tests.training.test_finetune import QUICK
+from tests.training.test_finetune import QUICK, SMALL_MAST
 
 STAGE = ("epochs=1", "warmup_epochs=0", "batch=8", "lr=1e-3", "precision=fp32", "checkpoint_minutes=0")
 SETS = (
@@ -223,6 +225,19 @@ def test_the_verb_asks_for_a_teacher_and_tells_what_each_round_did(
     assert "Round 1:" in done.output and "Finished. Model:" in done.output
     kept = json.loads((tmp_path / "selftrain" / "main" / "round_1" / "round.json").read_text())
     assert kept["number"] == 1
+
+
+def test_two_processes_teach_one_model(study_file: Path, tmp_path: Path, teacher: str) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "--no-python", sys.executable, "-c", SMALL_MAST, "selftrain", str(study_file)]
+    sets = [word for item in (*SETS, f"selftrain.start={teacher}") for word in ("--set", item)]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path), *sets], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Round 1: ") == 1
+    run = Run(tmp_path / "selftrain" / "main")
+    assert run.is_finished and (run.folder / "round_1" / "round.json").exists()
 
 
 def test_settings_of_the_experts_stage_are_its_own_also_when_one_is_given() -> None:

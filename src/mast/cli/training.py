@@ -100,9 +100,9 @@ def train(
     settings = load_study(study, overrides or ())
     run = run_folder(settings.work, "train", name, out)
     pretrained = run_folder(settings.work, "pretrain", "main", out)
-    typer.echo(f"Starting from {settings.train.start or 'random weights'}.", err=True)
+    _tell(f"Starting from {settings.train.start or 'random weights'}.", err=True)
     if settings.train.start is None and pretrained.is_finished:
-        typer.echo(f"There is a pretrained model: --set train.start={pretrained.model}", err=True)
+        _tell(f"There is a pretrained model: --set train.start={pretrained.model}", err=True)
     with training_bar("Training") as on_progress:
         end = train_study(settings, run, device, on_progress)
     _tell_end(run, end)
@@ -138,9 +138,9 @@ def selftrain(
     with progress_bars() as on_progress:
         taught = selftrain_study(settings, run, teacher, device, on_progress)
     for item in taught.rounds:
-        typer.echo(item.told())
+        _tell(item.told())
     if taught.unsure:
-        typer.echo(taught.unsure)
+        _tell(taught.unsure)
     _tell_end(run, taught.end)
 
 
@@ -211,13 +211,18 @@ def compare(
     typer.echo(f"Report: {out}")
 
 
-def _tell_end(run: Run, end: End) -> None:
-    """Where the model is, or how to go on; Ctrl-C ends with its usual code, so that a script stops as well."""
+def _tell(text: str, *, err: bool = False) -> None:
+    """Say something, once for all processes."""
     from mast.training.devices import is_first_process
 
     if is_first_process():
-        stopped = f"Stopped, and kept in {run.folder}. The same command goes on from there."
-        typer.echo(f"Finished. Model: {run.model}" if end == "finished" else stopped)
+        typer.echo(text, err=err)
+
+
+def _tell_end(run: Run, end: End) -> None:
+    """Where the model is, or how to go on; Ctrl-C ends with its usual code, so that a script stops as well."""
+    stopped = f"Stopped, and kept in {run.folder}. The same command goes on from there."
+    _tell(f"Finished. Model: {run.model}" if end == "finished" else stopped)
     if end == "interrupted":
         raise typer.Exit(130)
 
@@ -229,4 +234,4 @@ def _tell_threshold(run: Run) -> None:
     known, _ = load_model(str(run.model))
     reached = known.results.get("validation_f1")
     f1 = f", F1 {reached:.2f}" if isinstance(reached, float) else ""
-    typer.echo(f"Score threshold {known.thresholds['score']:.2f} ({known.results['threshold']}{f1}).")
+    _tell(f"Score threshold {known.thresholds['score']:.2f} ({known.results['threshold']}{f1}).")

@@ -32,6 +32,7 @@ from mast.models.loading import load_detector
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
+from mast.training.devices import is_first_process
 from mast.training.finetune import SETTINGS, Lesson, train_study
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
@@ -281,8 +282,8 @@ def _epochs_of_as_many_steps(stage: DetectorStage, pseudo: FixedChunks, expert: 
 
 
 def _keep(model: str, run: Run) -> None:
-    """The model that stood, as the run's own; its description last, as everywhere."""
-    if run.is_finished:
+    """The model that stood, as the run's own; its description last, as everywhere. One process does it for all."""
+    if run.is_finished or not is_first_process():
         return
     partial = run.folder / "model.partial"
     shutil.rmtree(partial, ignore_errors=True)
