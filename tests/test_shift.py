@@ -407,7 +407,7 @@ def test_the_best_of_a_column_is_bold_and_what_was_not_made_is_not_there():
 def test_the_headline_is_what_people_have_the_best_baseline_and_what_is_recommended():
     sets = {split: {"f1": 0.5, "f1_interval": [0.4, 0.6]} for split in SPLITS.values()}
     chosen = {"best_baseline": {"name": "fcos", **sets}, "recommended": {"name": "mast", **sets}}
-    told = headline({"methods": {"energy": sets, "detr": sets}, **chosen}).splitlines()
+    told = headline({"methods": dict.fromkeys(("energy", "detr", "fcos"), sets), **chosen}).splitlines()
     assert told[0] == "| F1 | energy threshold | FCOS | `mast train` |"
     assert told[-1] == "| unseen site |" + " 0.50 (0.40 to 0.60) |" * 3
     assert headline({"methods": {}}).startswith("| F1 |\n")

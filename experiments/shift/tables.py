@@ -91,16 +91,13 @@ def by_split(titles: Mapping[str, str], methods: Mapping[str, Any]) -> str:
 
 def headline(summary: Mapping[str, Any]) -> str:
     """F1 of what people have, of the best usual detector, and of what is recommended, on every test set."""
-    roles = {role: summary.get(role, {}) for role in ("best_baseline", "recommended")}
-    columns = {
-        MAIN["energy"]: summary["methods"].get("energy"),
-        MAIN.get(roles["best_baseline"].get("name", "")): roles["best_baseline"],
-        "`mast train`": roles["recommended"],
+    every = {**summary["methods"], "`mast train`": summary.get("recommended")}
+    best = summary.get("best_baseline", {}).get("name")
+    known = {
+        MAIN.get(name, name): every[name] for name in ("energy", best, "`mast train`") if every.get(name)
     }
-    known = {title: own for title, own in columns.items() if title and own}
     lines = [
-        [title, *(interval([own[split]["f1"], *own[split]["f1_interval"]]) for own in known.values())]
-        for split, title in SPLITS.items()
+        [title, *(_figure(own, split, "f1") for own in known.values())] for split, title in SPLITS.items()
     ]
     return grid(["F1", *known], lines)
 
@@ -112,10 +109,11 @@ def heads(titles: Mapping[str, str]) -> list[str]:
 
 def figures(sets: Mapping[str, Any]) -> list[str]:
     """F1 and AP on every test set, each with its interval if it has one."""
-    return [
-        interval([sets[split][figure], *(sets[split][f"{figure}_interval"] or [])])
-        for split, figure in COLUMNS
-    ]
+    return [_figure(sets, split, figure) for split, figure in COLUMNS]
+
+
+def _figure(sets: Mapping[str, Any], split: str, figure: str) -> str:
+    return interval([sets[split][figure], *(sets[split][f"{figure}_interval"] or [])])
 
 
 def details(rows: Sequence[Mapping[str, Any]]) -> str:
