@@ -164,8 +164,8 @@ def run(tmp_path):
     return write_run(tmp_path / "found", parts)
 
 
-def reviewed(run: str, count: int) -> None:
-    table = sounds_of(open_found(run))
+def reviewed(run: str, count: int, min_score: float | None = None) -> None:
+    table = sounds_of(open_found(run, min_score), min_score)
     rows = table.to_pylist()
     truth = {row["event_id"]: row["score"] >= 0.5 for row in rows}
     held = answered(table, audit(table, {}, count), truth, "audit")
@@ -217,6 +217,18 @@ def test_what_cannot_be_told_is_said(run, tmp_path):
         calibrated_score(run)
     with pytest.raises(ConfigError, match="--asked 90: give a share between 0 and 1"):
         measure_precision(run, asked=90)
+
+
+def test_an_audit_from_a_score_on_speaks_of_the_sounds_from_this_score_on(run):
+    """Half of a bin was never asked for: of the whole bin, the half that was would tell too much."""
+    reviewed(run, 80, min_score=0.46)
+    whole, own = measure_precision(run), measure_precision(run, min_score=0.46)
+    assert own.overall.sounds == own.overall.audited == 80
+    assert (own.overall.low, own.overall.high) == (own.overall.right, own.overall.right)
+    assert own.open == 0 and "are open" not in own.summary()
+    assert (
+        whole.overall.sounds == 120 and "leave them out with the --min-score of the review" in whole.summary()
+    )
 
 
 def test_the_account_tells_what_is_unsure_and_open(run):

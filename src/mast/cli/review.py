@@ -51,6 +51,7 @@ def precision(
         float, typer.Option(metavar="SHARE", help="Share of sounds that have to be animals.")
     ] = 0.9,
     verdicts: Verdicts = None,
+    min_score: LeastScore = None,
 ) -> None:
     """Tell how many of the sounds found are animals, and from which score on enough of them are.
 
@@ -62,7 +63,7 @@ def precision(
     from mast.review.precision import PICTURE, measure_precision, render
     from mast.storage import join
 
-    told = measure_precision(events, asked, verdicts)
+    told = measure_precision(events, asked, verdicts, min_score)
     Console().print(render(told))
     typer.echo(f"{told.summary()}\nPicture: {join(events, PICTURE)}")
 

@@ -89,6 +89,8 @@ def init(
     if out.exists():
         raise ConfigError(f"{out} is already there. Name another file with --out.")
     seen = look_at_recordings(recordings, Naming(site, time_zone))
+    if not seen.recordings:
+        raise ConfigError(f"{recordings}: no recordings in this folder, nor below it. Is it the right one?")
     typer.echo(seen.summary())
     if seen.without_zone and time_zone is None:
         time_zone = _asked("These clocks do not say their time zone. Which is it (such as Europe/Madrid)?")

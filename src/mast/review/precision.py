@@ -160,7 +160,8 @@ class Precision:
             lines.append(f"{self.unsure:,} of the sample are unsure, and left out")
         if self.open:
             lines.append(
-                f"{self.open:,} of the sample are open: decide them, or they count as like the others"
+                f"{self.open:,} of the sample are open: decide them, or leave them out with the --min-score of the "
+                "review, or they count as like the others"
             )
         if self.threshold is None or self.reached is None:
             lines.append(
@@ -229,11 +230,16 @@ def _others(verdicts: Sequence[Verdict]) -> dict[str, tuple[int, int]]:
     return counts
 
 
-def measure_precision(events: str, asked: float = ASKED, location: str | None = None) -> Precision:
-    """What `mast precision` does: reads a run and its verdicts, and keeps what they tell in the run's folder."""
-    found = open_found(events)
+def measure_precision(
+    events: str, asked: float = ASKED, location: str | None = None, min_score: float | None = None
+) -> Precision:
+    """What `mast precision` does: reads a run and its verdicts, and keeps what they tell in the run's folder.
+
+    An audit of the sounds from some score on speaks of these alone: with the same `min_score`, so does this.
+    """
+    found = open_found(events, min_score)
     place = verdicts_at(events, location)
-    precision = tell_precision(found, sounds_of(found), read_verdicts(place), asked)
+    precision = tell_precision(found, sounds_of(found, min_score), read_verdicts(place), asked)
     if not precision.overall.audited:
         raise StorageError(f"{place}: nothing was audited yet. Answer the queue {AUDIT} of mast review.")
     story = {
