@@ -99,6 +99,26 @@ def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_noth
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")} == models
 
 
+def test_rounds_are_held_against_the_calls_of_the_pool_and_tested(smoke, tmp_path):
+    cell = f"{smoke[-3]}/smoke/cells/mast_st/0"
+    command = [sys.executable, "-m", "experiments.rounds", cell, "--out", str(tmp_path / "result.json")]
+    done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    small, full = (
+        json.loads(path.read_text("utf-8"))
+        for path in (tmp_path / "result.json", ROOT / "experiments" / "results" / "rounds.json")
+    )
+    assert small.keys() == full.keys()
+    first, *others = small["cells"]["mast_st/0"]
+    assert first["lesson"] is None and others
+    for number, item in enumerate(others, start=1):
+        taught = json.loads(Path(cell, f"round_{number}", "round.json").read_text("utf-8"))["pseudo"]
+        assert item["round"] == number and item["lesson"]["boxes"] == taught["boxes"]
+        assert item["lesson"]["by_site"].keys() == taught["boxes_per_hour"].keys()
+        assert item.keys() == first.keys()
+        assert {"precision", "recall", "f1", "ap", "ap_interval"} <= item["site"].keys()
+
+
 def test_detectors_are_heard_at_sites_that_are_made_up_anew(smoke, tmp_path):
     cells = [f"{smoke[-3]}/smoke/cells/{name}/0" for name in ("energy", "rehearsed")]
     command = [sys.executable, "-m", "experiments.new_sites", DATA, *cells, "--size", "smoke"]

@@ -43,6 +43,8 @@ PAIRS = (
     ("mast", "scratch"),
     ("mast_equal_rates", "scratch"),
     ("rehearsed_st", "rehearsed_control"),
+    ("at_once_detail_st", "at_once_detail_control"),
+    ("at_once_detail_st", "at_once_detail"),
     ("rehearsed", "scratch"),
     ("scratch_detail", "scratch"),
     ("at_once_detail", "scratch_detail"),
@@ -80,14 +82,38 @@ class Target:
 
 
 TARGETS = {
-    "a_f1": Target("recommended beats the best baseline", PAIRS[0], "site", "f1", 0.10),
-    "a_ap": Target("recommended beats the best baseline", PAIRS[0], "site", "ap", 0.10),
-    "b_site": Target("self-training beats as many steps on labels alone", PAIRS[1], "site", "ap", 0.05),
-    "b_in_domain": Target("and loses no more than 0.03 in-domain", PAIRS[1], "in_domain", "ap", -0.03),
-    "b_rehearsed_site": Target("so it does after rehearsal", PAIRS[4], "site", "ap", 0.05),
-    "b_rehearsed_in_domain": Target("and loses no more there", PAIRS[4], "in_domain", "ap", -0.03),
-    "c": Target("pretraining beats random weights", PAIRS[2], "site", "ap", 0.05),
-    "c_equal_rates": Target("so it does at equal learning rates", PAIRS[3], "site", "ap", 0.05),
+    "a_f1": Target(
+        "recommended beats the best baseline", ("recommended", "best_baseline"), "site", "f1", 0.10
+    ),
+    "a_ap": Target(
+        "recommended beats the best baseline", ("recommended", "best_baseline"), "site", "ap", 0.10
+    ),
+    "b_site": Target(
+        "self-training beats as many steps on labels alone", ("mast_st", "control"), "site", "ap", 0.05
+    ),
+    "b_in_domain": Target(
+        "and loses no more than 0.03 in-domain", ("mast_st", "control"), "in_domain", "ap", -0.03
+    ),
+    "b_rehearsed_site": Target(
+        "so it does after rehearsal", ("rehearsed_st", "rehearsed_control"), "site", "ap", 0.05
+    ),
+    "b_rehearsed_in_domain": Target(
+        "and loses no more there", ("rehearsed_st", "rehearsed_control"), "in_domain", "ap", -0.03
+    ),
+    "b_recommended_site": Target(
+        "so it does after what is recommended",
+        ("at_once_detail_st", "at_once_detail_control"),
+        "site",
+        "ap",
+        0.05,
+    ),
+    "b_recommended_in_domain": Target(
+        "and loses no more there", ("at_once_detail_st", "at_once_detail_control"), "in_domain", "ap", -0.03
+    ),
+    "c": Target("pretraining beats random weights", ("mast", "scratch"), "site", "ap", 0.05),
+    "c_equal_rates": Target(
+        "so it does at equal learning rates", ("mast_equal_rates", "scratch"), "site", "ap", 0.05
+    ),
 }
 KEPT = 0.65
 """Share of its in-domain F1 that `recommended` is to keep at other sites: target d."""
@@ -204,7 +230,7 @@ def figures_of(cells: Sequence[Held], resamples: int) -> dict[str, Any]:
         for name, metric in FIGURES.items():
             rankings = [cell[split][name] for cell in cells]
             figures[split] |= _told(name, mean_interval(metric, rankings, resamples=resamples))
-            figures[split][f"{name}_by_seed"] = [_rounded(METRICS[metric](item, None)) for item in rankings]
+            figures[split][f"{name}_by_seed"] = [rounded(METRICS[metric](item, None)) for item in rankings]
     return {**figures, "seeds": len(cells)}
 
 
@@ -224,7 +250,7 @@ def _unpaired(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
 
     def less(split: str, name: str) -> float | None:
         values = [method[split][name] for method in (first, second)]
-        return None if None in values else _rounded(values[0] - values[1])
+        return None if None in values else rounded(values[0] - values[1])
 
     return {
         split: {
@@ -263,7 +289,7 @@ def targets(
         }
     kept = None
     if recommended and recommended["in_domain"]["f1"] and recommended["site"]["f1"] is not None:
-        kept = _rounded(recommended["site"]["f1"] / recommended["in_domain"]["f1"])
+        kept = rounded(recommended["site"]["f1"] / recommended["in_domain"]["f1"])
     told["d"] = {"claim": "share of in-domain F1 kept on site", "least": KEPT, "value": kept}
     told["e"] = {
         "claim": "share of seeds in which the guard takes the union back",
@@ -278,10 +304,11 @@ def targets(
 def _told(name: str, interval: Interval) -> dict[str, Any]:
     """A figure, and its interval beside it."""
     return {
-        name: _rounded(interval.value),
-        f"{name}_interval": [_rounded(interval.low), _rounded(interval.high)],
+        name: rounded(interval.value),
+        f"{name}_interval": [rounded(interval.low), rounded(interval.high)],
     }
 
 
-def _rounded(value: float) -> float | None:
+def rounded(value: float) -> float | None:
+    """A figure as files tell it; None where there is none."""
     return round(value, 4) if math.isfinite(value) else None

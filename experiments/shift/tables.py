@@ -30,6 +30,8 @@ MAIN = {
     "rehearsed_control": "rehearsed + as many steps on labels alone",
     "rehearsed_st": "rehearsed + self-training",
     "fcos_at_once": "FCOS, band medians, labels and made-up calls at once",
+    "at_once_detail_control": "recommended + as many steps on labels and made-up calls",
+    "at_once_detail_st": "recommended + self-training",
     "at_once_detail": "labels and made-up calls at once, adapter detail (recommended)",
 }
 ROLES = {"best_baseline": "the best baseline", "recommended": "what is recommended"}

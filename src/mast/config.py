@@ -540,6 +540,13 @@ class Selftrain(Settings):
         default=False,
         description="Mix in unlabelled sound in which the teacher hears nothing, instead of the experts' quiet chunks",
     )
+    rehearsed_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of all examples of both stages that are quiet chunks with made-up calls on them, as in mast "
+        "rehearse: for a teacher that has learned from such calls",
+    )
     pseudo: PseudoStage = Field(default=PseudoStage(), description="Stage 1, on the teacher's boxes")
     expert: ExpertStage = Field(default=ExpertStage(), description="Stage 2, on the experts' boxes")
     guard: Guard = Field(default=Guard(), description="When a round is taken back")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from mast.config import Guard, Selftrain, Study, load_study
 from mast.datasets.loading import FixedChunks, Joined
 from mast.errors import TrainingError
 from mast.models.encoder import SIZES, EncoderShape
+from mast.recordings.store import AudioStore
 from mast.training import selftrain
 from mast.training.finetune import train_study
 from mast.training.rounds import Judged, why_rejected
@@ -153,12 +155,35 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_model(
 def test_other_curricula_learn_in_their_own_stages(
     study_file: Path, teacher: str, tmp_path: Path, curriculum: str
 ) -> None:
-    switches = ("selftrain.quiet_backgrounds=true", "selftrain.silence_unsure=true")
+    switches = (
+        "selftrain.quiet_backgrounds=true",
+        "selftrain.silence_unsure=true",
+        "selftrain.rehearsed_share=0.5",
+    )
     changes = (f"selftrain.curriculum={curriculum}", *switches)
     study = study_with(study_file, *changes, "augmentation.mix_probability=1")
     assert selftrain_study(study, Run(tmp_path), teacher, "cpu").end == "finished"
     stages = {path.name for path in (tmp_path / "round_1").iterdir() if path.is_dir()}
     assert stages == set(CURRICULA[curriculum])
+    first = Run(tmp_path / "round_1" / CURRICULA[curriculum][0]).config
+    assert "rehearsed_share: 0.5" in first.read_text("utf-8")
+
+
+def test_the_first_teacher_is_judged_once(
+    study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listened: list[str] = []
+    real = selftrain.label_pool
+
+    def label_pool(study: Study, store: AudioStore, model: str, *rest: Any) -> Any:
+        listened.append(model)
+        return real(study, store, model, *rest)
+
+    monkeypatch.setattr(selftrain, "label_pool", label_pool)
+    changes = ("selftrain.rounds=2", "selftrain.pseudo.lr=1e-5", "selftrain.expert.lr=1e-5")
+    taught = selftrain_study(study_with(study_file, *changes), Run(tmp_path), teacher, "cpu")
+    assert len(taught.rounds) == 2 and taught.rounds[0].before == taught.rounds[1].before
+    assert listened.count(teacher) == 2  # to teach, and to be judged
 
 
 def test_a_round_that_is_taken_back_leaves_the_teacher_as_the_model(

@@ -129,6 +129,30 @@ def real() -> str:
     )
 
 
+def rounds() -> str:
+    """Self-training round by round: what was taught, how much of it was right, and what came of it."""
+    found = result("experiments/results/rounds.json")
+    lines = []
+    for cell, own in found["cells"].items():
+        method, seed = cell.split("/")
+        for item in own:
+            taught, site = item["lesson"], item["site"]
+            lesson = (
+                [f"{taught['boxes']:,}", share(taught["precision"]), share(taught["recall"])]
+                if taught
+                else ["–"] * 3
+            )
+            tests = [item["in_domain"]["ap"], site["precision"], site["recall"], site["f1"], site["ap"]]
+            name = TITLES[method] + (f", seed {seed}" if seed != "0" else "")
+            ended = f"taken back: {item['taken_back']}" if item["taken_back"] else "kept"
+            guard = ended if item["round"] else "the first teacher"
+            lines.append([name, str(item["round"]), *lesson, *map(share, tests), guard])
+    head = ["method", "round", "boxes taught", "of them right", "of all calls", "in-domain, AP"]
+    sites = [f"other sites, {name}" for name in ("precision", "recall", "F1", "AP")]
+    cells = " ".join(f"shift/{found['size']}/cells/{name}" for name in found["cells"])
+    return paragraphs(grid([*head, *sites, "guard"], lines), f"`python -m experiments.rounds {cells}`")
+
+
 def new_sites() -> str:
     """Detectors of the shift benchmark at sites of another world, and what they have more than the first."""
     found = result("experiments/results/new_sites.json")

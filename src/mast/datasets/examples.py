@@ -39,7 +39,7 @@ class Labelled:
 def detection_examples(study: Study, store: AudioStore, split: str) -> Labelled:
     """Chunks of a split with the experts' animal boxes, in frames and bins; chunks without any box are kept."""
     table, places = prepared_chunks(study, store, [split])
-    boxes, dropped = _boxes(study, table, boxes_by_recording(study, "animal"))
+    boxes, dropped = boxes_of_chunks(study, table, boxes_by_recording(study, "animal"))
     return Labelled(FixedChunks(places, boxes), table, dropped)
 
 
@@ -63,7 +63,7 @@ def statistics_spans(study: Study, store: AudioStore) -> Places:
 def noise_places(study: Study, store: AudioStore) -> Places:
     """Training chunks fit for a noise bank: those with a box labelled as noise, and those without any box."""
     table, places = prepared_chunks(study, store, [TRAIN])
-    noise, _ = _boxes(study, table, boxes_by_recording(study, "noise"))
+    noise, _ = boxes_of_chunks(study, table, boxes_by_recording(study, "noise"))
     quiet = table["boxes"].to_numpy() == 0
     chosen: Places = places[quiet | np.array([len(item) > 0 for item in noise], bool)]
     return chosen
@@ -107,8 +107,10 @@ def prepared_chunks(
     return table.filter(pa.array(prepared)), np.stack([first_row, start[prepared]], axis=1)
 
 
-def _boxes(study: Study, table: pa.Table, events: Mapping[str, Floats]) -> tuple[list[Tensor], Counter[str]]:
-    """Boxes of every chunk in frames and bins, and what was left out."""
+def boxes_of_chunks(
+    study: Study, table: pa.Table, events: Mapping[str, Floats]
+) -> tuple[list[Tensor], Counter[str]]:
+    """Boxes of every chunk in frames and bins, and what was left out; events are (start_s, low_hz, end_s, high_hz)."""
     grid = MelGrid(study.spectrogram, frames_of(study.chunking.chunk_s, study.spectrogram))
     boxes = [torch.zeros(0, 4)] * len(table)
     dropped: Counter[str] = Counter()

@@ -299,7 +299,8 @@ def _with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
     quiet = quiet_chunks(study, store)
     mixed = quiet[randomness(study.train.seed).permutation(len(quiet))]  # so that every epoch hears all sites
     made_up = InTurn(mixed, round(len(own) * share / (1 - share)))
-    return replace(lesson, examples=Joined(own, made_up), made_up_from=len(own))
+    unsure = None if lesson.unsure is None else [*lesson.unsure, *[torch.zeros(0, 4)] * len(made_up)]
+    return replace(lesson, examples=Joined(own, made_up), unsure=unsure, made_up_from=len(own))
 
 
 def _backgrounds(study: Study, store: AudioStore, lesson: Lesson) -> Places:

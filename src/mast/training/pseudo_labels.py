@@ -76,7 +76,7 @@ def learned_from(found: list[Detections], pool: Pool, min_score: float, settings
 
     A chunk without a box has no mean score and is left out.
     """
-    chosen = [_valid(item, min_score, settings) for item in found]
+    chosen = [valid_boxes(item, min_score, settings) for item in found]
     kept = np.flatnonzero([len(item.scores) > 0 for item in chosen])
     weights = torch.tensor([float(chosen[item].scores.mean()) for item in kept])
     return FixedChunks(pool.places[kept], [chosen[item].boxes for item in kept], weights)
@@ -87,7 +87,7 @@ def unsure_of(found: list[Detections], min_score: float, settings: Selftrain) ->
     return [
         item.boxes[item.scores < min_score]
         for item in found
-        if len(_valid(item, min_score, settings).scores) > 0
+        if len(valid_boxes(item, min_score, settings).scores) > 0
     ]
 
 
@@ -104,7 +104,7 @@ def silenced(levels: Tensor, unsure: list[Tensor], sure: Sequence[Tensor]) -> Te
     return torch.where(hidden, band_medians(levels), levels)
 
 
-def _valid(found: Detections, min_score: float, settings: Selftrain) -> Detections:
+def valid_boxes(found: Detections, min_score: float, settings: Selftrain) -> Detections:
     """The boxes to learn from (paper, validity predicate v and confidence policy q)."""
     sides = found.boxes[:, 2:] - found.boxes[:, :2]
     kept = (
@@ -151,7 +151,7 @@ def rate_by_site(found: list[Detections], pool: Pool, min_score: float) -> dict[
 
 def statistics(found: list[Detections], pool: Pool, min_score: float, settings: Selftrain) -> dict[str, Any]:
     """What the student will be shown, in numbers."""
-    chosen = [_valid(item, min_score, settings) for item in found]
+    chosen = [valid_boxes(item, min_score, settings) for item in found]
     boxes, scores = (torch.cat([getattr(item, name) for item in chosen]) for name in ("boxes", "scores"))
     sides = boxes[:, 2:] - boxes[:, :2]
     has_any = np.array([len(item.scores) > 0 for item in chosen])

@@ -101,13 +101,13 @@ def selftrain_study(
     run.check(learned)
     pool = pool_of(study, store)
     run.open(learned)
-    first, unsure = teacher, None
+    unsure = None
     rounds: list[Round] = []
     for number in range(1, study.selftrain.rounds + 1):
         folder = run.folder / f"round_{number}"
         lesson = _Lesson(study, store, pool, folder, device, on_stage, number)
         try:
-            end, done = lesson.give(teacher, first)
+            end, done = lesson.give(teacher, rounds[0].before if rounds else None)
         except UnsureTeacherError as error:
             if not rounds:
                 raise
@@ -145,8 +145,8 @@ class _Lesson:
         """Where the round's model is, once it is done."""
         return Run(self.folder / self.stages[-1]).model
 
-    def give(self, teacher: str, first: str) -> tuple[End, Round | None]:
-        """Label, learn, judge; each part that is done stays done."""
+    def give(self, teacher: str, first: Judged | None) -> tuple[End, Round | None]:
+        """Label, learn, judge against the first teacher, if this is not it; each part that is done stays done."""
         known = self.folder / "round.json"
         if known.exists():
             return "finished", read_round(known)
@@ -167,7 +167,7 @@ class _Lesson:
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
-        before, after = self._judged(first), self._judged(start)
+        before, after = first or self._judged(teacher), self._judged(start)
         done = Round(
             number=self.number,
             teacher=teacher,
@@ -271,8 +271,9 @@ TOLD = {
 def stage_study(study: Study, stage: PseudoStage | ExpertStage, start: str) -> Study:
     """The study with a stage's settings as those of training."""
     shared = {name: getattr(stage, name) for name in DetectorStage.model_fields}
+    train = Train(**shared, start=start, rehearsed_share=study.selftrain.rehearsed_share)
     varied = study.augmentation.model_copy(update={"probability": stage.augmentation_probability})
-    return study.model_copy(update={"train": Train(**shared, start=start), "augmentation": varied})
+    return study.model_copy(update={"train": train, "augmentation": varied})
 
 
 def _epochs_of_as_many_steps(stage: DetectorStage, pseudo: FixedChunks, expert: FixedChunks) -> int:
