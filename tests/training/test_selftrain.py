@@ -114,6 +114,8 @@ def test_a_round_labels_learns_and_leaves_its_model_its_numbers_and_a_page(
     assert taught.end == "finished"
     (only,) = taught.rounds
     assert only.rejected is None and only.pseudo["boxes"] > 0
+    right = only.pseudo["right_on_validation"]
+    assert f"Round 1: learning from the teacher's boxes (on validation {right:.0%} right)" in seen
     assert only.after.rate_per_hour.keys() == only.before.rate_per_hour.keys()
     assert (tmp_path / "model" / "model.json").read_bytes() == (
         tmp_path / "round_1" / "expert" / "model" / "model.json"
@@ -122,6 +124,8 @@ def test_a_round_labels_learns_and_leaves_its_model_its_numbers_and_a_page(
     assert kept["source"] == f"mast selftrain, started from {tmp_path / 'round_1' / 'pseudo' / 'model'}"
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "Round 1" in page and "data:image/png" in page
+    assert f"on validation that score as much, {right:.2f} are right" in page
+    assert ("most of what it teaches may be wrong" in page) == (right < 0.5)
     assert (tmp_path / "round_1" / "pseudo.png").exists()
     assert any("teacher listens" in what for what in seen)
     again = selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")

@@ -151,7 +151,9 @@ class _Lesson:
         if known.exists():
             return "finished", read_round(known)
         found = self._labels(teacher)
-        q = score_to_learn_from(self.study.selftrain, self._ranking(teacher))
+        ranking = self._ranking(teacher)
+        q = score_to_learn_from(self.study.selftrain, ranking)
+        right = METRICS["precision"](ranking.above(q), None)
         pseudo = learned_from(found, self.pool, q, self.study.selftrain)
         if not len(pseudo):
             raise UnsureTeacherError(
@@ -163,7 +165,7 @@ class _Lesson:
         quiet = quiet_places(found, self.pool) if settings.quiet_backgrounds else None
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
         for name in self.stages:
-            end = self._learn(name, start, Lesson(pseudo, quiet, unsure, verb="selftrain"))
+            end = self._learn(name, start, Lesson(pseudo, quiet, unsure, verb="selftrain"), right)
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
@@ -171,7 +173,10 @@ class _Lesson:
         done = Round(
             number=self.number,
             teacher=teacher,
-            pseudo=statistics(found, self.pool, q, self.study.selftrain),
+            pseudo={
+                **statistics(found, self.pool, q, self.study.selftrain),
+                "right_on_validation": right if math.isfinite(right) else None,
+            },
             before=before,
             after=after,
             rejected=why_rejected(before, after, self.study.selftrain.guard),
@@ -196,8 +201,8 @@ class _Lesson:
             write_labels(found, str(location))
         return read_labels(str(location))
 
-    def _learn(self, name: str, start: str, drawn: Lesson) -> End:
-        """One stage of the round, of which `drawn` is the teacher's part."""
+    def _learn(self, name: str, start: str, drawn: Lesson, right: float) -> End:
+        """One stage of the round, of which `drawn` is the teacher's part; of that, `right` is the share on validation."""
         settings, pseudo = self.study.selftrain, cast(FixedChunks, drawn.examples)
         expert = detection_examples(self.study, self.store, TRAIN).chunks
         own = replace(drawn, examples=expert, unsure=None)
@@ -207,7 +212,8 @@ class _Lesson:
         stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
         if name == "control":
             stage = stage.model_copy(update={"epochs": _epochs_of_as_many_steps(stage, pseudo, expert)})
-        told = f"Round {self.number}: learning from {TOLD[name]}"
+        known = f" (on validation {right:.0%} right)" if math.isfinite(right) else ""
+        told = f"Round {self.number}: learning from {TOLD[name].format(right=known)}"
 
         def on_progress(progress: Progress) -> None:
             self.on_stage(told, progress.step, progress.steps)
@@ -256,14 +262,14 @@ class _Lesson:
             self.device,
             partial(self.on_stage, told),
         )
-        finite = {name: value for name, value in measured.items() if math.isfinite(value)}
-        return Judged({"threshold": threshold, **finite}, rate_by_site(found, some, threshold))
+        known = {name: value for name, value in measured.items() if math.isfinite(value)}
+        return Judged({"threshold": threshold, **known}, rate_by_site(found, some, threshold))
 
 
 TOLD = {
-    "pseudo": "the teacher's boxes",
+    "pseudo": "the teacher's boxes{right}",
     "expert": "the experts' boxes",
-    "union": "the teacher's and the experts' boxes",
+    "union": "the teacher's{right} and the experts' boxes",
     "control": "the experts' boxes, for as many steps as the teacher's would take",
 }
 
