@@ -71,6 +71,7 @@ def test_a_draft_without_answers_loads_and_keeps_every_choice_as_a_comment(tmp_p
     study = drafted(Answers("s3://bucket/cards"), tmp_path)
     assert study.collections["cards"].root == "s3://bucket/cards"
     assert study.annotations == ()
+    assert (study.preset, study.normalisation, study.model.adapter) == ("laptop", "band-median", "detail")
     text = (tmp_path / "study.yaml").read_text()
     assert "# site:" in text and "# time_zone:" in text and "# annotations:" in text
 

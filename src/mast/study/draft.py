@@ -99,6 +99,7 @@ def write_draft(answers: Answers, out: Path) -> str:
         "# A study: where the sound is, what experts said about it, and how it is used.",
         "# Every setting that is not here has its default; `mast config` shows them all.",
         "",
+        "preset: laptop                  # a small model for any machine, which held best at new sites; paper: for a GPU",
         "work: work                      # everything MAST makes goes here",
         "",
         "collections:",
@@ -117,8 +118,6 @@ def write_draft(answers: Answers, out: Path) -> str:
         "  # held_out:                   # test sets under shift, by name",
         "  #   other-days: {dates: [2024-05-12]}",
         "  #   other-sites: {sites: [B1]}",
-        "",
-        "normalisation: band-median      # holds best at new sites; dataset is the paper's, audiomae for its weights",
     ]
     return "\n".join(lines) + "\n"
 
