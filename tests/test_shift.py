@@ -290,8 +290,10 @@ def test_results_of_another_size_do_not_mix(tmp_path):
 
 def test_what_is_recommended_is_the_preset_that_users_are_given():
     preset = load_study(None, ["preset=laptop"])
-    assert load_study(None, ["preset=laptop", *METHODS[RECOMMENDED].settings]) == preset
-    assert load_study(None, ["preset=laptop", *METHODS["scratch"].settings]) != preset
+    for name in (RECOMMENDED, f"{RECOMMENDED}_st"):
+        assert load_study(None, ["preset=laptop", *METHODS[name].settings]) == preset
+    for name in ("scratch", "mast_st"):
+        assert load_study(None, ["preset=laptop", *METHODS[name].settings]) != preset
 
 
 # Summary
