@@ -36,6 +36,8 @@ HEADLINE = (
     "rehearsed_control",
     "rehearsed_st",
     "recommended",
+    "at_once_detail_control",
+    "at_once_detail_st",
 )
 PAIRS = (
     ("recommended", "best_baseline"),

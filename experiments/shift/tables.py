@@ -30,9 +30,9 @@ MAIN = {
     "rehearsed_control": "rehearsed + as many steps on labels alone",
     "rehearsed_st": "rehearsed + self-training",
     "fcos_at_once": "FCOS, band medians, labels and made-up calls at once",
+    "at_once_detail": "labels and made-up calls at once, adapter detail (recommended)",
     "at_once_detail_control": "recommended + as many steps on labels and made-up calls",
     "at_once_detail_st": "recommended + self-training",
-    "at_once_detail": "labels and made-up calls at once, adapter detail (recommended)",
 }
 ROLES = {"best_baseline": "the best baseline", "recommended": "what is recommended"}
 BASELINE_ROWS = ("energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo")
