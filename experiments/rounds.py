@@ -33,7 +33,7 @@ from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.checkpoint import load_model
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.pseudo_labels import pool_of, read_labels, valid_boxes
+from mast.training.pseudo_labels import Pool, pool_of, read_labels, valid_boxes
 from mast.training.rounds import Round, read_round
 from mast.training.selftrain import CURRICULA
 from mast.training.thresholds import ranked
@@ -71,13 +71,15 @@ def rounds_of(cell: Path) -> list[dict[str, Any]]:
     }
     told = [first]
     stages = CURRICULA[study.selftrain.curriculum]
+    is_taught = not {"pseudo", "union"}.isdisjoint(stages)
+    store = AudioStore(existing(study, STORE))
+    pool, truths = pool_of(study, store), calls_of_pool(study, store, soundscapes)
     for path in sorted(cell.glob("round_*/round.json")):
         done, model = read_round(path), path.parent / stages[-1] / "model"
-        is_taught = not {"pseudo", "union"}.isdisjoint(stages)
         told.append(
             {
                 "round": done.number,
-                "lesson": lesson_of(study, soundscapes, path.parent, done) if is_taught else None,
+                "lesson": lesson_of(study, pool, truths, path.parent, done) if is_taught else None,
                 "taken_back": done.rejected,
                 **tested(_evaluated(study, cell, model)),
             }
@@ -85,10 +87,8 @@ def rounds_of(cell: Path) -> list[dict[str, Any]]:
     return told
 
 
-def lesson_of(study: Study, soundscapes: Path, folder: Path, done: Round) -> dict[str, Any]:
+def lesson_of(study: Study, pool: Pool, truths: list[Tensor], folder: Path, done: Round) -> dict[str, Any]:
     """How many boxes a student learned from, how many of them are calls, and how many calls that is, also by site."""
-    store = AudioStore(existing(study, STORE))
-    pool, truths = pool_of(study, store), calls_of_pool(study, store, soundscapes)
     found = read_labels(str(folder / "pseudo.parquet"))
     chosen = [valid_boxes(item, done.pseudo["min_score"], study.selftrain) for item in found]
     ranking = ranked(chosen, truths, MIN_IOU)
