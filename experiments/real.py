@@ -1,11 +1,12 @@
-"""Real recordings with experts' boxes: after rehearsal, from random weights, and by an energy threshold.
+"""Real recordings with experts' boxes: what is recommended, baselines, and starts from made-up calls and sites.
 
     python -m experiments.real DATA --start shift/small       writes experiments/results/real.json
 
-Rows are methods of the shift benchmark with its very settings. `rehearsed` starts from the detector that has rehearsed
-on the benchmark's unlabelled soundscapes and learns from a study's few labels; `transfer_detail` starts from the
-benchmark's `at_once_detail`, which has learned the labels of its soundscapes besides; `rehearsed_st` learns from a
-study's labels half as long and then teaches itself on its pool; `scratch` begins at random; `energy` learns two
+Rows are methods of the shift benchmark with its very settings. `at_once_detail`, which is recommended, begins at random
+and learns from a study's few labels and from calls made up over its labelled chunks without animals; `rehearsed` starts
+from the detector that has rehearsed on the benchmark's unlabelled soundscapes, `transfer_detail` from the benchmark's
+own `at_once_detail`, which has learned the labels of its soundscapes besides; `rehearsed_st` learns from a study's labels
+half as long and then teaches itself on its pool; `scratch` and `fcos_band_median` begin at random; `energy` learns two
 thresholds. All others take as many steps on a study as `rehearsed_st`, or some more; a start has taken its own before.
 
 Labelled are the first two days of birdeep-am1, and the first place of boobook with all its days: those that the study's
@@ -16,7 +17,8 @@ so while one of the two sets is tested, the other is the pool, its labels hidden
 tested on. `both` takes the two tests together.
 
 `--start` is the folder of a benchmark made by `experiments.run`; without one it is made, which takes about an hour. What
-is there is not made again, and rows that were not asked for stay in a result file of as many steps.
+is there is not made again, and rows that were not asked for stay in a result file of as many steps. What tables are made
+from is kept in a folder beside it: rows of several machines come together there.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import argparse
 import csv
 import json
 import math
+import shutil
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +40,8 @@ from benchmarks.results import write_result
 from experiments.baselines.finding import evaluate_baseline
 from experiments.baselines.train import train_baseline
 from experiments.review_loop import mast
-from experiments.run import RESULTS, Table, earlier, told, told_stage
+from experiments.run import RESULTS, Table, earlier, kept_of, told, told_stage
+from experiments.shift.kept import keep_evaluation
 from experiments.shift.methods import METHODS, Method, Stage, stretched
 from experiments.shift.summary import mean_interval
 from experiments.soundscapes.world import SIZES
@@ -59,14 +63,26 @@ from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-ROWS = ("energy", "scratch", "rehearsed", "rehearsed_st", "transfer_detail")
+ROWS = (
+    "energy",
+    "fcos_band_median",
+    "scratch",
+    "rehearsed",
+    "rehearsed_st",
+    "at_once_detail",
+    "transfer_detail",
+)
 PAIRS = (
+    ("at_once_detail", "energy"),
+    ("at_once_detail", "fcos_band_median"),
+    ("at_once_detail", "scratch"),
     ("rehearsed", "energy"),
     ("rehearsed", "scratch"),
     ("rehearsed_st", "rehearsed"),
     ("transfer_detail", "energy"),
     ("transfer_detail", "scratch"),
     ("transfer_detail", "rehearsed"),
+    ("transfer_detail", "at_once_detail"),
 )
 GIVEN = "at_once_detail"
 """The cell of the benchmark, of its first seed, that a method starts from which is given its start."""
@@ -122,10 +138,13 @@ def main() -> None:
     models = {name: start.model for name, start in starts.items()}
     hears = load_study(table.study_file).chunking
     before = earlier(options.out, steps=options.steps)
+    if not before:
+        shutil.rmtree(kept_of(options.out), ignore_errors=True)
     studies: dict[str, Any] = before.get("studies", {})
     for name in options.studies:
         place = options.work.absolute() / name
-        trial = Trial(name, options.data.absolute(), place, hears, models, options.steps, options.sets)
+        kept = kept_of(options.out) / name
+        trial = Trial(name, options.data.absolute(), place, kept, hears, models, options.steps, options.sets)
         studies[name] = merged(studies.get(name, {}), trial.results(options.rows))
         print(name, json.dumps(studies[name]), flush=True)
     steps = {name: steps_of(start.folder) for name, start in starts.items()}
@@ -180,11 +199,15 @@ def _options() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Trial:
-    """The rows of one study, below one folder; `starts` has the models of methods that start from one."""
+    """The rows of one study, below one folder; `starts` has the models of methods that start from one.
+
+    What figures are made from is kept in another folder, so that rows of several machines can be compared.
+    """
 
     name: str
     data: Path
     folder: Path
+    kept: Path
     hears: Chunking
     starts: Mapping[str, Path]
     steps: int
@@ -196,17 +219,16 @@ class Trial:
         return SOURCES[self.name]
 
     def results(self, rows: Sequence[str]) -> dict[str, Any]:
-        """Figures of rows, their paired differences, and how each came about."""
-        held: dict[str, dict[str, Held]] = {}
+        """Figures of rows, and of all that are kept; their paired differences, and how each came about."""
         made: dict[str, dict[str, Any]] = {}
         for row in rows:
             found = {tested: self.detector(row, tested) for tested in self.source.tested}
             made[row] = {
                 tested: {"steps": item.steps, "stayed": item.stayed} for tested, item in found.items()
             }
-            held[row] = together(
-                {tested: held_of(self.evaluated(row, tested, item), tested) for tested, item in found.items()}
-            )
+            for tested, item in found.items():
+                keep_evaluation(self.evaluated(row, tested, item), self.kept / row / tested)
+        held = {row: own for row in ROWS if (own := self.held(row))}
         return {
             "rows": {row: {name: figures(item) for name, item in own.items()} for row, own in held.items()},
             "differences": {
@@ -216,6 +238,13 @@ class Trial:
             },
             "made": made,
         }
+
+    def held(self, row: str) -> dict[str, Held]:
+        """A row's kept predictions on each test set and on both; none where not all are there."""
+        folders = {tested: self.kept / row / tested for tested in self.source.tested}
+        if not all((folder / "results.json").exists() for folder in folders.values()):
+            return {}
+        return together({tested: held_of(folder, tested) for tested, folder in folders.items()})
 
     def study_file(self, tested: str | None = None) -> Path:
         """The study, prepared: with both held-out sets, or with the tested one alone and the other as its pool."""
@@ -265,20 +294,22 @@ class Trial:
 
     def detector(self, row: str, tested: str) -> Detector:
         """A row's detector to test on a set, made if it is not there."""
-        if row == "energy":
-            run = Run(self.folder / "cells" / row)
-            train_baseline(row, self.study(row), run)
-            return Detector(run.model)
         if row == "rehearsed_st":
             return self._taught(self._learned(str(METHODS[row].teacher), self.steps), tested)
         return self._learned(row, 2 * self.steps)
 
     def _learned(self, method: str, steps: int) -> Detector:
-        """A detector that has learned from the labels for so many steps."""
+        """A detector that has learned from the labels, and from made-up calls beside them, for so many steps."""
         study, run = self.study(method), Run(self.folder / "cells" / f"{method}_{steps}")
-        chunks = len(detection_examples(study, AudioStore(existing(study, STORE)), TRAIN).chunks)
+        labelled = len(detection_examples(study, AudioStore(existing(study, STORE)), TRAIN).chunks)
+        chunks = round(labelled / (1 - study.train.rehearsed_share))
         study = study.model_copy(update={"train": lasting(study.train, steps, chunks)})
-        _finished(train_study(study, run, "auto", told(f"{self.name} {run.folder.name}")))
+        baseline, on_progress = METHODS[method].baseline, told(f"{self.name} {run.folder.name}")
+        _finished(
+            train_baseline(baseline, study, run, "auto", on_progress)
+            if baseline
+            else train_study(study, run, "auto", on_progress)
+        )
         return Detector(run.model, steps_of(run.folder))
 
     def _taught(self, teacher: Detector, tested: str) -> Detector:

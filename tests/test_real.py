@@ -3,12 +3,15 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from experiments.real import (
     BOTH,
     CONFIGS,
     SOURCES,
     Held,
+    Trial,
     cuts,
     figures,
     heard_in,
@@ -23,7 +26,7 @@ from experiments.real import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mast.config import Train, Unfreezing, load_study
+from mast.config import Chunking, Train, Unfreezing, load_study
 from mast.datasets.order import Order
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.training.run import Run
@@ -121,6 +124,23 @@ def test_a_difference_to_a_row_that_came_out_otherwise_is_no_longer_told():
         "rehearsed_st - rehearsed": 1,
         "transfer_detail - scratch": 1,
     }
+
+
+def test_a_kept_row_is_told_once_both_its_test_sets_are_there(tmp_path):
+    near, far = SOURCES["boobook"].tested
+    trial = Trial("boobook", tmp_path, tmp_path, tmp_path / "kept", Chunking(), {}, 1, ())
+    assert trial.held("scratch") == {}
+    for tested, recordings in ((near, ["a", "b"]), (far, ["c"])):
+        assert trial.held("scratch") == {}
+        folder = tmp_path / "kept" / "scratch" / tested
+        folder.mkdir(parents=True)
+        own = {"set": [tested] * len(recordings), "recording_id": recordings}
+        found = {**own, "score": [0.7] * len(recordings), "overlap": [0.6] * len(recordings)}
+        for name, columns in (("chunks", own), ("truths", own), ("predictions", found)):
+            pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+        (folder / "results.json").write_text(json.dumps({"threshold": 0.5}))
+    held = trial.held("scratch")
+    assert [len(held[name].reported.truths) for name in (near, far, BOTH)] == [2, 1, 3]
 
 
 def test_nothing_and_nothing_is_nothing():

@@ -23,11 +23,15 @@ EVALUATION = Path("evaluation")
 
 
 def keep(cell: Path, folder: Path) -> None:
-    """Write what matters of an evaluated cell to a folder; its evaluation's results come last."""
+    """Write what matters of an evaluated cell to a folder; its evaluation comes last."""
     _write_json(folder / MODEL, {"results": _read_json(cell / MODEL)["results"]})
     for path in cell.glob("round_*/round.json"):
         _write_json(folder / path.relative_to(cell), {"rejected": _read_json(path)["rejected"]})
-    own, kept = cell / EVALUATION, folder / EVALUATION
+    keep_evaluation(cell / EVALUATION, folder / EVALUATION)
+
+
+def keep_evaluation(own: Path, kept: Path) -> None:
+    """Write what matters of an evaluation to another folder; its results come last."""
     kept.mkdir(parents=True, exist_ok=True)
     chunks = pq.read_table(own / CHUNKS, columns=["set", "recording_id"])
     recordings = [*dict.fromkeys(zip(*(column.to_pylist() for column in chunks.columns), strict=True))]
