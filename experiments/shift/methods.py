@@ -96,6 +96,7 @@ THERE = ("train.quiet_backgrounds=true", "augmentation.mix_probability=0.5")
 
 ROUNDS = (
     "selftrain.rounds=2",
+    "selftrain.pool_hours=null",
     "selftrain.min_precision=null",
     "selftrain.silence_unsure=false",
     "selftrain.rehearsed_share=0",

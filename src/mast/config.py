@@ -512,6 +512,11 @@ class Selftrain(Settings):
         description="The first teacher, a trained detector; by default what mast train has made of this study",
     )
     rounds: int = Field(default=2, gt=0, description="How often the student becomes the next round's teacher")
+    pool_hours: float | None = Field(
+        default=None,
+        gt=0,
+        description="Hours of unlabelled sound that a teacher hears, evenly spread over all there is; by default all",
+    )
     min_score: float = Field(
         default=0.10,
         ge=0,

@@ -229,6 +229,19 @@ def test_a_pupil_that_has_nothing_to_teach_ends_the_rounds_and_is_the_model(
     ).read_bytes()
 
 
+def test_of_a_large_pool_a_teacher_hears_so_many_hours_spread_over_all_of_it(study_file: Path) -> None:
+    store = selftrain.AudioStore(str(Path(load_study(study_file).work) / "audio.lance"))
+    whole = selftrain.pool_of(study_with(study_file), store)
+    assert len(whole.places) > 3
+    for chunks, heard in ((3, 3), (1e-9, 1), (1e6, len(whole.places))):
+        study = study_with(study_file, f"selftrain.pool_hours={chunks * whole.chunk_hours}")
+        some = selftrain.pool_of(study, store)
+        assert len(some.places) == len(some.sites) == heard
+        assert set(map(tuple, some.places.tolist())) <= set(map(tuple, whole.places.tolist()))
+    three = selftrain.pool_of(study_with(study_file, f"selftrain.pool_hours={3 * whole.chunk_hours}"), store)
+    assert three.places[[0, -1]].tolist() == whole.places[[0, -1]].tolist()
+
+
 def test_without_unlabelled_sound_there_is_nothing_to_teach_with(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ class Pool:
 
 
 def pool_of(study: Study, store: AudioStore) -> Pool:
-    """The unlabelled chunks of a study."""
+    """The unlabelled chunks of a study, or as many of them as a teacher is to listen to."""
     table, places = prepared_chunks(study, store, [UNLABELLED])
     if not len(places):
         raise TrainingError(
@@ -55,7 +55,9 @@ def pool_of(study: Study, store: AudioStore) -> Pool:
             "collections, and run mast scan, mast splits and mast prepare again."
         )
     sites = np.array([name or "" for name in table["site"].to_pylist()], object)
-    return Pool(places, sites, study.chunking.hop_s / 3600)
+    pool = Pool(places, sites, study.chunking.hop_s / 3600)
+    hours = study.selftrain.pool_hours
+    return pool if hours is None else pool.some(max(1, round(hours / pool.chunk_hours)))
 
 
 def label_pool(

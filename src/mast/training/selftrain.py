@@ -188,7 +188,8 @@ class _Lesson:
         """The teacher's boxes, drawn once."""
         location = self.folder / "pseudo.parquet"
         if not location.exists():
-            told = f"Round {self.number}: the teacher listens"
+            hours = len(self.pool.places) * self.pool.chunk_hours
+            told = f"Round {self.number}: the teacher listens to {hours:,.1f} h"
             found = label_pool(
                 self.study,
                 self.store,
