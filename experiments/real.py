@@ -41,7 +41,7 @@ from experiments.baselines.finding import evaluate_baseline
 from experiments.baselines.train import train_baseline
 from experiments.review_loop import mast
 from experiments.run import RESULTS, Table, earlier, kept_of, told, told_stage
-from experiments.shift.kept import keep_evaluation
+from experiments.shift.kept import keep_together
 from experiments.shift.methods import METHODS, Method, Stage, stretched
 from experiments.shift.summary import mean_interval
 from experiments.soundscapes.world import SIZES
@@ -226,8 +226,12 @@ class Trial:
             made[row] = {
                 tested: {"steps": item.steps, "stayed": item.stayed} for tested, item in found.items()
             }
-            for tested, item in found.items():
-                keep_evaluation(self.evaluated(row, tested, item), self.kept / row / tested)
+            keep_together(
+                {
+                    self.evaluated(row, tested, item): self.kept / row / tested
+                    for tested, item in found.items()
+                }
+            )
         held = {row: own for row in ROWS if (own := self.held(row))}
         return {
             "rows": {row: {name: figures(item) for name, item in own.items()} for row, own in held.items()},

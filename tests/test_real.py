@@ -1,6 +1,8 @@
 """The experiment on real studies: whose labels are hidden, how long a stage lasts, and two test sets taken as one."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from experiments.real import (
     cuts,
     figures,
     heard_in,
+    held_of,
     labels_without,
     lasting,
     less,
@@ -23,6 +26,7 @@ from experiments.real import (
     steps_of,
     together,
 )
+from experiments.shift.kept import keep_together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,21 +130,48 @@ def test_a_difference_to_a_row_that_came_out_otherwise_is_no_longer_told():
     }
 
 
+def evaluation(folder: Path, tested: str, seed: int) -> Path:
+    """An evaluation as it is left: scores of one digit, so that right and wrong ones tie within and across sets."""
+    rng, names = np.random.default_rng(seed), [f"{tested}{number}" for number in range(3)]
+    count, numbers = int(rng.integers(1, 30)), {"f1": {"value": 0.5, "low": 0.0, "high": 1.0}}
+    own = {"set": [tested] * 3, "recording_id": names}
+    found = {
+        "set": [tested] * count,
+        "recording_id": rng.choice(names, count),
+        "score": rng.integers(1, 10, count).astype(np.float32) / 10,
+        "overlap": (rng.random(count) * (rng.random(count) < 0.2)).astype(np.float32),
+    }
+    folder.mkdir(parents=True)
+    for name, columns in (("chunks", own), ("truths", own), ("predictions", found)):
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    sets = [{"name": tested, "recordings": 3, "ways": {"iou": {"numbers": numbers, "best_f1": 0.5}}}]
+    (folder / "results.json").write_text(json.dumps({"threshold": rng.integers(1, 10) / 10, "sets": sets}))
+    return folder
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_test_sets_that_are_kept_say_the_same_each_and_taken_as_one(seed):
+    with tempfile.TemporaryDirectory() as name:
+        folder, sets = Path(name), SOURCES["boobook"].tested
+        own = {tested: evaluation(folder / tested, tested, seed + at) for at, tested in enumerate(sets)}
+        trial = Trial("boobook", folder, folder, folder / "kept", Chunking(), {}, 1, ())
+        keep_together({path: folder / "kept" / "scratch" / tested for tested, path in own.items()})
+        before = together({tested: held_of(path, tested) for tested, path in own.items()})
+        after = trial.held("scratch")
+        for tested in (*sets, BOTH):
+            pairs = zip(cuts(before[tested]).items(), cuts(after[tested]).items(), strict=True)
+            for (figure, (metric, whole)), (_, (_, kept)) in pairs:
+                values = [METRICS[metric](item, None) for item in (whole, kept)]
+                assert values[0] == pytest.approx(values[1], nan_ok=True), figure
+
+
 def test_a_kept_row_is_told_once_both_its_test_sets_are_there(tmp_path):
-    near, far = SOURCES["boobook"].tested
     trial = Trial("boobook", tmp_path, tmp_path, tmp_path / "kept", Chunking(), {}, 1, ())
-    assert trial.held("scratch") == {}
-    for tested, recordings in ((near, ["a", "b"]), (far, ["c"])):
+    for at, tested in enumerate(SOURCES["boobook"].tested):
         assert trial.held("scratch") == {}
-        folder = tmp_path / "kept" / "scratch" / tested
-        folder.mkdir(parents=True)
-        own = {"set": [tested] * len(recordings), "recording_id": recordings}
-        found = {**own, "score": [0.7] * len(recordings), "overlap": [0.6] * len(recordings)}
-        for name, columns in (("chunks", own), ("truths", own), ("predictions", found)):
-            pq.write_table(pa.table(columns), folder / f"{name}.parquet")
-        (folder / "results.json").write_text(json.dumps({"threshold": 0.5}))
-    held = trial.held("scratch")
-    assert [len(held[name].reported.truths) for name in (near, far, BOTH)] == [2, 1, 3]
+        keep_together({evaluation(tmp_path / tested, tested, at): tmp_path / "kept" / "scratch" / tested})
+    assert trial.held("scratch").keys() == {*SOURCES["boobook"].tested, BOTH}
 
 
 def test_nothing_and_nothing_is_nothing():

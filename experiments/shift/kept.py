@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from mast.evaluation.results import CHUNKS, PREDICTIONS, RESULTS, TRUTHS
 
 MODEL = Path("model", "model.json")
 EVALUATION = Path("evaluation")
+FOUND = ["set", "recording_id", "score", "overlap"]
 
 
 def keep(cell: Path, folder: Path) -> None:
@@ -32,39 +34,48 @@ def keep(cell: Path, folder: Path) -> None:
 
 def keep_evaluation(own: Path, kept: Path) -> None:
     """Write what matters of an evaluation to another folder; its results come last."""
-    kept.mkdir(parents=True, exist_ok=True)
-    chunks = pq.read_table(own / CHUNKS, columns=["set", "recording_id"])
-    recordings = [*dict.fromkeys(zip(*(column.to_pylist() for column in chunks.columns), strict=True))]
-    columns = dict(zip(chunks.column_names, map(list, zip(*recordings, strict=True)), strict=True))
-    _write(pa.table(columns, chunks.schema), kept / CHUNKS)  # in their order, which draws of them follow
-    _write(pq.read_table(own / TRUTHS, columns=["set", "recording_id"]), kept / TRUTHS)
-    found = pq.read_table(own / PREDICTIONS, columns=["set", "recording_id", "score", "overlap"])
-    results = _read_json(own / RESULTS)
-    threshold = math.inf if results["threshold"] is None else results["threshold"]
-    _write(_that_matter(found, threshold), kept / PREDICTIONS)
-    _write_json(kept / RESULTS, _told(results))
+    keep_together({own: kept})
 
 
-def _that_matter(found: pa.Table, threshold: float) -> pa.Table:
-    """Predictions of each set down to the threshold and to the last that is right, with as few scores as say the same.
+def keep_together(evaluations: Mapping[Path, Path]) -> None:
+    """Write what matters of evaluations to folders of their own, so that also all of them taken as one say the same."""
+    found = {own: pq.read_table(own / PREDICTIONS, columns=FOUND) for own in evaluations}
+    results = {own: _read_json(own / RESULTS) for own in evaluations}
+    marks = np.unique([_threshold(values) for values in results.values()])
+    for table in found.values():
+        score, overlap = (table[name].to_numpy() for name in ("score", "overlap"))
+        marks = np.union1d(marks, score[overlap > 0])
+    for own, kept in evaluations.items():
+        kept.mkdir(parents=True, exist_ok=True)
+        chunks = pq.read_table(own / CHUNKS, columns=["set", "recording_id"])
+        recordings = [*dict.fromkeys(zip(*(column.to_pylist() for column in chunks.columns), strict=True))]
+        columns = dict(zip(chunks.column_names, map(list, zip(*recordings, strict=True)), strict=True))
+        _write(pa.table(columns, chunks.schema), kept / CHUNKS)  # in their order, which draws of them follow
+        _write(pq.read_table(own / TRUTHS, columns=["set", "recording_id"]), kept / TRUTHS)
+        _write(_that_matter(found[own], marks), kept / PREDICTIONS)
+        _write_json(kept / RESULTS, _told(results[own]))
 
-    Of wrong ones it only matters between which right ones they rank, and on which side of the threshold: all of a stretch
-    get the lowest score of it, and then hardly take room.
+
+def _threshold(results: Mapping[str, Any]) -> float:
+    return math.inf if results["threshold"] is None else results["threshold"]
+
+
+def _that_matter(found: pa.Table, marks: NDArray[np.float64]) -> pa.Table:
+    """Predictions down to the lowest mark, a threshold or the score of one that is right, with few different scores.
+
+    Of wrong ones it only matters between which marks they rank: all of a stretch get the lowest score of it, and then
+    hardly take room.
     """
-    parts = []
-    for name in found["set"].unique().to_pylist():
-        own = found.filter(pc.field("set") == name)
-        score, overlap = (own[column].to_numpy().copy() for column in ("score", "overlap"))
-        marks = np.unique(np.append(score[overlap > 0], threshold))
-        stretch = np.searchsorted(marks, score, side="right")  # those of at least a mark's score lie above it
-        is_between = (overlap == 0) & ~np.isin(score, marks)
-        for number in np.unique(stretch[is_between]):
-            rows = is_between & (stretch == number)
-            score[rows] = score[rows].min()
-        rows = np.lexsort((own["recording_id"].to_numpy(zero_copy_only=False).astype(str), -score))
-        kept = rows[stretch[rows] > 0]
-        parts.append(own.set_column(own.column_names.index("score"), "score", pa.array(score)).take(kept))
-    return pa.concat_tables(parts) if parts else found
+    score, overlap = (found[name].to_numpy().copy() for name in ("score", "overlap"))
+    stretch = np.searchsorted(marks, score, side="right")  # those of at least a mark's score lie above it
+    is_between = (overlap == 0) & ~np.isin(score, marks)
+    lowest = np.full(len(marks) + 1, np.inf, score.dtype)
+    np.minimum.at(lowest, stretch[is_between], score[is_between])
+    score[is_between] = lowest[stretch[is_between]]
+    names = [found[name].to_numpy(zero_copy_only=False).astype(str) for name in ("recording_id", "set")]
+    rows = np.lexsort((names[0], -score, names[1]))
+    ranked = found.set_column(found.column_names.index("score"), "score", pa.array(score))
+    return ranked.take(rows[stretch[rows] > 0])
 
 
 def _told(results: dict[str, Any]) -> dict[str, Any]:
