@@ -90,7 +90,7 @@ REAL_FIGURES = {
 
 
 def real() -> str:
-    """Real studies: after rehearsal, with and without self-training, from random weights, and an energy threshold."""
+    """Real studies: what is recommended, baselines, random weights, and starts from made-up calls and sites."""
     found = result("experiments/results/real.json")
     shown, titles = [*REAL_FIGURES], [*REAL_FIGURES.values()]
     lines = [
@@ -103,7 +103,7 @@ def real() -> str:
         ]
         for study, own in found["studies"].items()
         for tested, counts in own["rows"]["scratch"].items()
-        for row, sets in own["rows"].items()
+        for row, sets in sorted(own["rows"].items(), key=lambda item: [*MAIN].index(item[0]))
     ]
     differences = [
         [
