@@ -27,9 +27,9 @@ import argparse
 import csv
 import json
 import math
-import shutil
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from experiments.baselines.finding import evaluate_baseline
 from experiments.baselines.train import train_baseline
 from experiments.review_loop import mast
 from experiments.run import RESULTS, Table, earlier, kept_of, told, told_stage
-from experiments.shift.kept import keep_together
+from experiments.shift.kept import keep_together, threshold_of
 from experiments.shift.methods import METHODS, Method, Stage, stretched
 from experiments.shift.summary import mean_interval
 from experiments.soundscapes.world import SIZES
@@ -138,12 +138,10 @@ def main() -> None:
     models = {name: start.model for name, start in starts.items()}
     hears = load_study(table.study_file).chunking
     before = earlier(options.out, steps=options.steps)
-    if not before:
-        shutil.rmtree(kept_of(options.out), ignore_errors=True)
     studies: dict[str, Any] = before.get("studies", {})
     for name in options.studies:
         place = options.work.absolute() / name
-        kept = kept_of(options.out) / name
+        kept = kept_of(options.out) / f"{options.steps}_steps" / name
         trial = Trial(name, options.data.absolute(), place, kept, hears, models, options.steps, options.sets)
         studies[name] = merged(studies.get(name, {}), trial.results(options.rows))
         print(name, json.dumps(studies[name]), flush=True)
@@ -308,12 +306,9 @@ class Trial:
         labelled = len(detection_examples(study, AudioStore(existing(study, STORE)), TRAIN).chunks)
         chunks = round(labelled / (1 - study.train.rehearsed_share))
         study = study.model_copy(update={"train": lasting(study.train, steps, chunks)})
-        baseline, on_progress = METHODS[method].baseline, told(f"{self.name} {run.folder.name}")
-        _finished(
-            train_baseline(baseline, study, run, "auto", on_progress)
-            if baseline
-            else train_study(study, run, "auto", on_progress)
-        )
+        baseline = METHODS[method].baseline
+        learn = partial(train_baseline, baseline) if baseline else train_study
+        _finished(learn(study, run, "auto", told(f"{self.name} {run.folder.name}")))
         return Detector(run.model, steps_of(run.folder))
 
     def _taught(self, teacher: Detector, tested: str) -> Detector:
@@ -383,9 +378,8 @@ def heard_in(world: Path) -> dict[str, list[str]]:
 
 def held_of(folder: Path, tested: str) -> Held:
     """The predictions of an evaluation."""
-    threshold = json.loads((folder / "results.json").read_text("utf-8"))["threshold"]
     every = ranking_of(str(folder), tested)
-    return Held(every.above(math.inf if threshold is None else threshold), every)
+    return Held(every.above(threshold_of(folder)), every)
 
 
 def together(parts: Mapping[str, Held]) -> dict[str, Held]:

@@ -24,7 +24,7 @@ from experiments.run import RESULTS
 from experiments.shift.methods import METHODS
 from experiments.shift.summary import figures_of, held_of, rounded
 from mast.config import Study, load_study
-from mast.datasets.examples import UNLABELLED, boxes_of_chunks, prepared_chunks
+from mast.datasets.examples import boxes_of_chunks
 from mast.datasets.split_table import existing
 from mast.detection.evaluate import evaluate_study
 from mast.evaluation.intervals import RESAMPLES
@@ -33,7 +33,7 @@ from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.checkpoint import load_model
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.pseudo_labels import Pool, pool_of, read_labels, valid_boxes
+from mast.training.pseudo_labels import Pool, pool_chunks, pool_of, read_labels, valid_boxes
 from mast.training.rounds import Round, read_round
 from mast.training.selftrain import CURRICULA
 from mast.training.thresholds import ranked
@@ -102,12 +102,12 @@ def lesson_of(study: Study, pool: Pool, truths: list[Tensor], folder: Path, done
 
 
 def calls_of_pool(study: Study, store: AudioStore, soundscapes: Path) -> list[Tensor]:
-    """The calls in every chunk of the unlabelled pool, which no detector is told of."""
+    """The calls in every chunk that a teacher listens to, which no detector is told of."""
     calls: dict[str, list[list[float]]] = {}
     with (soundscapes / "calls.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             calls.setdefault(f"card/{row['recording']}", []).append([float(row[name]) for name in BOUNDS])
-    table, _ = prepared_chunks(study, store, [UNLABELLED])
+    table, _ = pool_chunks(study, store)
     return boxes_of_chunks(study, table, {name: np.array(own) for name, own in calls.items()})[0]
 
 

@@ -29,19 +29,22 @@ def keep(cell: Path, folder: Path) -> None:
     _write_json(folder / MODEL, {"results": _read_json(cell / MODEL)["results"]})
     for path in cell.glob("round_*/round.json"):
         _write_json(folder / path.relative_to(cell), {"rejected": _read_json(path)["rejected"]})
-    keep_evaluation(cell / EVALUATION, folder / EVALUATION)
+    keep_together({cell / EVALUATION: folder / EVALUATION})
 
 
-def keep_evaluation(own: Path, kept: Path) -> None:
-    """Write what matters of an evaluation to another folder; its results come last."""
-    keep_together({own: kept})
+def threshold_of(evaluation: Path) -> float:
+    """The score from which an evaluation counts boxes; infinite where the model has none, so that none counts."""
+    threshold: float | None = _read_json(evaluation / RESULTS)["threshold"]
+    return math.inf if threshold is None else threshold
 
 
 def keep_together(evaluations: Mapping[Path, Path]) -> None:
-    """Write what matters of evaluations to folders of their own, so that also all of them taken as one say the same."""
+    """Write what matters of evaluations to folders of their own, so that also all of them taken as one say the same.
+
+    Of each, the results come last.
+    """
     found = {own: pq.read_table(own / PREDICTIONS, columns=FOUND) for own in evaluations}
-    results = {own: _read_json(own / RESULTS) for own in evaluations}
-    marks = np.unique([_threshold(values) for values in results.values()])
+    marks = np.unique([threshold_of(own) for own in evaluations])
     for table in found.values():
         score, overlap = (table[name].to_numpy() for name in ("score", "overlap"))
         marks = np.union1d(marks, score[overlap > 0])
@@ -53,11 +56,7 @@ def keep_together(evaluations: Mapping[Path, Path]) -> None:
         _write(pa.table(columns, chunks.schema), kept / CHUNKS)  # in their order, which draws of them follow
         _write(pq.read_table(own / TRUTHS, columns=["set", "recording_id"]), kept / TRUTHS)
         _write(_that_matter(found[own], marks), kept / PREDICTIONS)
-        _write_json(kept / RESULTS, _told(results[own]))
-
-
-def _threshold(results: Mapping[str, Any]) -> float:
-    return math.inf if results["threshold"] is None else results["threshold"]
+        _write_json(kept / RESULTS, _told(_read_json(own / RESULTS)))
 
 
 def _that_matter(found: pa.Table, marks: NDArray[np.float64]) -> pa.Table:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.shift.kept import threshold_of
 from experiments.shift.methods import METHODS, RECOMMENDED
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.figures import SEED
@@ -196,12 +197,11 @@ def summary(
 def held_of(cell: Path) -> Held:
     """The rankings of a cell, cut at the threshold of validation and at the best one."""
     folder = cell / "evaluation"
-    threshold = json.loads((folder / "results.json").read_text("utf-8"))["threshold"]
     held: Held = {}
     for split, title in SPLITS.items():
         ranking = ranking_of(str(folder), split)
         held[title] = {
-            "f1": ranking.above(math.inf if threshold is None else threshold),
+            "f1": ranking.above(threshold_of(folder)),
             "best_f1": ranking.above(best_threshold(ranking)),
             "ap": ranking,
         }

@@ -46,18 +46,26 @@ class Pool:
         return Pool(self.places[chosen], self.sites[chosen], self.chunk_hours)
 
 
-def pool_of(study: Study, store: AudioStore) -> Pool:
-    """The unlabelled chunks of a study, or as many of them as a teacher is to listen to."""
+def pool_chunks(study: Study, store: AudioStore) -> tuple[pa.Table, Places]:
+    """Rows of the split table, and places, of the unlabelled chunks that a teacher listens to: all, or some hours."""
     table, places = prepared_chunks(study, store, [UNLABELLED])
+    if study.selftrain.pool_hours is None:
+        return table, places
+    most = max(1, round(study.selftrain.pool_hours * 3600 / study.chunking.hop_s))
+    chosen = spread(len(places), most)
+    return table.take(chosen), places[chosen]
+
+
+def pool_of(study: Study, store: AudioStore) -> Pool:
+    """The unlabelled chunks of a study that a teacher listens to."""
+    table, places = pool_chunks(study, store)
     if not len(places):
         raise TrainingError(
             "There is no unlabelled sound in this study to learn from. Add recordings without annotations to its "
             "collections, and run mast scan, mast splits and mast prepare again."
         )
     sites = np.array([name or "" for name in table["site"].to_pylist()], object)
-    pool = Pool(places, sites, study.chunking.hop_s / 3600)
-    hours = study.selftrain.pool_hours
-    return pool if hours is None else pool.some(max(1, round(hours / pool.chunk_hours)))
+    return Pool(places, sites, study.chunking.hop_s / 3600)
 
 
 def label_pool(
