@@ -497,10 +497,13 @@ class Guard(Settings):
     max_rate_ratio: float = Field(
         default=3.0,
         gt=1,
-        description="Most that the boxes an hour at any site may rise above the first teacher's",
+        description="Most that the boxes at any site, or at all together, may rise above the first teacher's",
     )
-    min_rate_per_hour: float = Field(
-        default=60.0, ge=0, description="A rate up to this many boxes an hour never counts as running away"
+    min_boxes: int = Field(
+        default=10,
+        ge=0,
+        description="Where the first teacher drew fewer boxes than this, it counts as if it had drawn so many: one box "
+        "more or less is chance",
     )
 
 

@@ -38,7 +38,7 @@ SETS = (
     "selftrain.guard.max_f1_loss=1",
     "selftrain.guard.max_rate_ratio=1e9",
 )
-KEEP_ALL = Guard(max_f1_loss=0.1, max_rate_ratio=2, min_rate_per_hour=10)
+KEEP_ALL = Guard(max_f1_loss=0.1, max_rate_ratio=2, min_boxes=10)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +64,7 @@ def study_with(study_file: Path, *changes: str) -> Study:
 
 
 def judged(f1: float, **rates: float) -> Judged:
-    return Judged({"f1": f1, "threshold": 0.3}, rates)
+    return Judged({"f1": f1, "threshold": 0.3}, rates, dict.fromkeys(rates, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,10 @@ def judged(f1: float, **rates: float) -> Judged:
         (judged(0.5, A=100), judged(0.45, A=150), None),
         (judged(0.5, A=100), judged(0.35, A=100), "F1"),
         (judged(0.5, A=100, B=20), judged(0.6, A=100, B=50), "B"),
-        (judged(0.5, A=1), judged(0.6, A=9), None),  # ten an hour are always allowed
-        (judged(0.5), judged(0.5, C=11), "C"),
+        (judged(0.5, A=2), judged(0.6, A=38), None),  # in half an hour: one box, and nineteen
+        (judged(0.5), judged(0.5, C=42), "C"),
+        (judged(0.5, A=10, B=10, C=10), judged(0.5, A=38, B=38, C=38), "all sites together"),
+        (judged(0.5, A=10, B=10, C=100), judged(0.5, A=38, B=38, C=100), None),
     ],
 )
 def test_a_round_is_taken_back_if_it_is_worse_or_draws_boxes_everywhere(before, after, reason) -> None:
@@ -196,7 +198,7 @@ def test_a_round_that_is_taken_back_leaves_the_teacher_as_the_model(
     changes = (
         "selftrain.rounds=2",
         "selftrain.guard.max_rate_ratio=1.0000001",
-        "selftrain.guard.min_rate_per_hour=0",
+        "selftrain.guard.min_boxes=0",
         "selftrain.pseudo.lr=1",
     )
     taught = selftrain_study(study_with(study_file, *changes), Run(tmp_path), teacher, "cpu")

@@ -40,6 +40,12 @@ class Pool:
     sites: NDArray[np.object_]  # (N,)
     chunk_hours: float
 
+    @property
+    def hours(self) -> dict[str, float]:
+        """Hours of sound, by site."""
+        names, counts = np.unique(self.sites.astype(str), return_counts=True)
+        return {str(name): float(count * self.chunk_hours) for name, count in zip(names, counts, strict=True)}
+
     def some(self, count: int) -> Pool:
         """At most so many chunks, spread evenly."""
         chosen = spread(len(self.places), count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,18 @@ REPORT = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a model does on validation and in the pool, at the threshold it was saved with."""
+    """What a model does on validation and in the pool, at the threshold it was saved with.
+
+    `hours` is how much of each site it was judged by.
+    """
 
     validation: dict[str, float]
     rate_per_hour: dict[str, float]
+    hours: dict[str, float] = field(default_factory=dict)
+
+    def boxes(self, hours: dict[str, float]) -> float:
+        """How many it draws in so many hours of each site."""
+        return sum(self.rate_per_hour.get(site, 0.0) * own for site, own in hours.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +55,20 @@ class Round:
 
 
 def why_rejected(before: Judged, after: Judged, guard: Guard) -> str | None:
-    """Why a round is taken back: worse on validation, or boxes that run away at a site; None if it may stand."""
+    """Why a round is taken back: worse on validation, or boxes that run away; None if it may stand.
+
+    They can run away at one site, and at many sites that were each heard too shortly to tell by.
+    """
     lost = before.validation.get("f1", 0.0) - after.validation.get("f1", 0.0)
     if lost > guard.max_f1_loss:
         return f"F1 on validation fell by {lost:.2f}, more than selftrain.guard.max_f1_loss ({guard.max_f1_loss:g})"
-    for site, rate in after.rate_per_hour.items():
-        allowed = max(guard.max_rate_ratio * before.rate_per_hour.get(site, 0.0), guard.min_rate_per_hour)
-        if rate > allowed:
+    places = {site or "a place without a name": {site: hours} for site, hours in after.hours.items()}
+    for place, hours in {**places, "all sites together": after.hours}.items():
+        drawn, known, total = after.boxes(hours), before.boxes(hours), sum(hours.values())
+        if drawn > guard.max_rate_ratio * max(known, guard.min_boxes):
             return (
-                f"at {site or 'a place without a name'} it draws {rate:,.0f} boxes an hour where the first teacher drew "
-                f"{before.rate_per_hour.get(site, 0.0):,.0f} (selftrain.guard.max_rate_ratio {guard.max_rate_ratio:g})"
+                f"at {place} it draws {drawn / total:,.0f} boxes an hour where the first teacher drew "
+                f"{known / total:,.0f} (selftrain.guard.max_rate_ratio {guard.max_rate_ratio:g})"
             )
     return None
 

@@ -264,7 +264,7 @@ class _Lesson:
             partial(self.on_stage, told),
         )
         known = {name: value for name, value in measured.items() if math.isfinite(value)}
-        return Judged({"threshold": threshold, **known}, rate_by_site(found, some, threshold))
+        return Judged({"threshold": threshold, **known}, rate_by_site(found, some, threshold), some.hours)
 
 
 TOLD = {
