@@ -518,7 +518,7 @@ class Selftrain(Settings):
     pool_hours: float | None = Field(
         default=None,
         gt=0,
-        description="Hours of unlabelled sound that a teacher hears, evenly spread over all there is; by default all",
+        description="Hours of unlabelled sound that a teacher hears, shared evenly among sites; by default all",
     )
     min_score: float = Field(
         default=0.10,

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mast.datasets.order import Order, randomness, spread
+from mast.datasets.order import Order, randomness, spread, spread_among
 
 ORDERS = st.builds(
     Order,
@@ -68,3 +68,14 @@ def test_places_are_spread_over_all_without_one_twice(total, most):
     assert len(chosen) == min(total, most) == len(set(chosen.tolist()))
     if total:
         assert chosen[0] == 0 and (most == 1 or chosen[-1] == total - 1)
+
+
+@given(st.lists(st.sampled_from(["", "marsh", "ridge", "wood"]), max_size=80), st.integers(1, 50))
+def test_places_are_shared_among_groups_as_evenly_as_these_allow(groups, most):
+    every = np.array(groups, object)
+    chosen = spread_among(every, most)
+    assert len(chosen) == min(len(groups), most)
+    assert np.all(np.diff(chosen) > 0)
+    taken = {name: int(np.sum(every[chosen] == name)) for name in set(groups)}
+    full = max(taken.values(), default=0)
+    assert all(count >= min(full - 1, groups.count(name)) for name, count in taken.items())

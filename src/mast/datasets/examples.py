@@ -107,6 +107,11 @@ def prepared_chunks(
     return table.filter(pa.array(prepared)), np.stack([first_row, start[prepared]], axis=1)
 
 
+def sites_of(table: pa.Table) -> NDArray[np.object_]:
+    """The site of every row; empty where it has none."""
+    return np.array([name or "" for name in table["site"].to_pylist()], object)
+
+
 def boxes_of_chunks(
     study: Study, table: pa.Table, events: Mapping[str, Floats]
 ) -> tuple[list[Tensor], Counter[str]]:

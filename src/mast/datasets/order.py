@@ -64,3 +64,16 @@ def randomness(*numbers: int) -> np.random.Generator:
 def spread(total: int, most: int) -> NDArray[np.int64]:
     """At most so many of `total` places, evenly spread, the first and the last among them. → (min(total, most),)"""
     return np.linspace(0, total - 1, min(total, most)).astype(np.int64)
+
+
+def spread_among(groups: NDArray[np.object_], most: int) -> NDArray[np.int64]:
+    """At most so many places, as many of each group as of any other that has enough, spread within it; in their order."""
+    names, counts = np.unique(groups.astype(str), return_counts=True)
+    chosen, left = [np.zeros(0, np.int64)], most
+    for rank, group in enumerate(
+        np.argsort(counts, kind="stable")
+    ):  # what small groups lack, larger ones fill up
+        here = np.flatnonzero(groups == names[group])
+        share = here[spread(len(here), left // (len(names) - rank))]
+        chosen, left = [*chosen, share], left - len(share)
+    return np.sort(np.concatenate(chosen))

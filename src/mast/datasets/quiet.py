@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mast.config import Study
-from mast.datasets.examples import TRAIN, UNLABELLED, prepared_chunks
+from mast.datasets.examples import TRAIN, UNLABELLED, prepared_chunks, sites_of
 from mast.datasets.loading import Places
-from mast.datasets.order import spread
+from mast.datasets.order import spread_among
 from mast.errors import TrainingError
 from mast.normalisation import band_medians, mean_centred
 from mast.recordings.store import AudioStore, to_float
@@ -35,13 +35,14 @@ def quiet_chunks(study: Study, store: AudioStore) -> Places:
         places = _without_animals(study, store)
         return places[_full(store, places)]
     full = _full(store, places)
-    chosen = full[spread(len(full), POOL_CHUNKS)]
-    places, sites = places[chosen], np.array([name or "" for name in table["site"].to_pylist()])[chosen]
+    sites = sites_of(table)
+    chosen = full[spread_among(sites[full], POOL_CHUNKS)]
+    places, sites = places[chosen], sites[chosen]
     logmel = LogMel(study.spectrogram, store.layout.sample_rate_hz)
     parts = np.array_split(places, max(1, len(places) // LISTENED_CHUNKS))
     liveliness = np.concatenate([_liveliness(store, logmel, part) for part in parts])
     kept = []
-    for site in np.unique(sites):
+    for site in np.unique(sites.astype(str)):
         here = np.flatnonzero(sites == site)
         count = max(1, round(study.rehearse.quiet_share * len(here)))
         kept.append(here[np.argsort(liveliness[here], kind="stable")[:count]])

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mast.config import Selftrain, Study
-from mast.datasets.examples import UNLABELLED, prepared_chunks
+from mast.datasets.examples import UNLABELLED, prepared_chunks, sites_of
 from mast.datasets.loading import FixedChunks, Places
-from mast.datasets.order import spread
+from mast.datasets.order import spread_among
 from mast.detection.chunks import predict_chunks
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
@@ -47,8 +47,8 @@ class Pool:
         return {str(name): float(count * self.chunk_hours) for name, count in zip(names, counts, strict=True)}
 
     def some(self, count: int) -> Pool:
-        """At most so many chunks, spread evenly."""
-        chosen = spread(len(self.places), count)
+        """At most so many chunks, shared among sites."""
+        chosen = spread_among(self.sites, count)
         return Pool(self.places[chosen], self.sites[chosen], self.chunk_hours)
 
 
@@ -58,7 +58,7 @@ def pool_chunks(study: Study, store: AudioStore) -> tuple[pa.Table, Places]:
     if study.selftrain.pool_hours is None:
         return table, places
     most = max(1, round(study.selftrain.pool_hours * 3600 / study.chunking.hop_s))
-    chosen = spread(len(places), most)
+    chosen = spread_among(sites_of(table), most)
     return table.take(chosen), places[chosen]
 
 
@@ -70,8 +70,7 @@ def pool_of(study: Study, store: AudioStore) -> Pool:
             "There is no unlabelled sound in this study to learn from. Add recordings without annotations to its "
             "collections, and run mast scan, mast splits and mast prepare again."
         )
-    sites = np.array([name or "" for name in table["site"].to_pylist()], object)
-    return Pool(places, sites, study.chunking.hop_s / 3600)
+    return Pool(places, sites_of(table), study.chunking.hop_s / 3600)
 
 
 def label_pool(
