@@ -165,24 +165,44 @@ def test_a_damaged_checkpoint_is_told(study: Study, tmp_path: Path) -> None:
         learn(study, run)
 
 
+class Cramped(GuessRecipe):
+    """A device that holds two examples, and notices when it has looked at all of them."""
+
+    def __init__(self, held: int = 2) -> None:
+        super().__init__()
+        self.calls = 0
+        forward = self.module.forward
+
+        def guarded(levels: torch.Tensor) -> dict[str, torch.Tensor]:
+            self.calls += 1
+            losses = forward(levels)
+            if len(levels) > held:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
+            return losses
+
+        self.module.forward = guarded  # type: ignore[method-assign]
+
+
+def test_a_batch_that_fits_is_computed_once(study: Study, tmp_path: Path) -> None:
+    roomy, run = Cramped(held=1000), Run(tmp_path)
+    learn(study, run, recipe=roomy)
+    assert roomy.calls == run.read()[-1]["step"]
+
+
+def test_an_attempt_that_fails_leaves_no_trace(study: Study, tmp_path: Path) -> None:
+    found, known = Run(tmp_path / "found"), Run(tmp_path / "known")
+    learn(study, found, recipe=Cramped())
+    learn(study, known, changed(device_batch=2))
+    for name, value in weights(known).items():
+        assert torch.equal(value, weights(found)[name]), name
+
+
 def test_a_batch_that_does_not_fit_is_refused_with_the_number_that_does(study: Study, tmp_path: Path) -> None:
-    class Big(GuessRecipe):
-        def __init__(self) -> None:
-            super().__init__()
-            forward = self.module.forward
-
-            def guarded(levels: torch.Tensor) -> dict[str, torch.Tensor]:
-                if len(levels) > 2:
-                    raise RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")
-                return forward(levels)
-
-            self.module.forward = guarded  # type: ignore[method-assign]
-
     with pytest.raises(
         TrainingError, match=r"8 examples at once do not fit .*; 2 do\. Set device_batch to 2"
     ):
-        learn(study, Run(tmp_path / "asked"), changed(device_batch=8), Big())
-    assert learn(study, Run(tmp_path / "found"), recipe=Big()) == "finished"
+        learn(study, Run(tmp_path / "asked"), changed(device_batch=8), Cramped())
+    assert learn(study, Run(tmp_path / "found"), recipe=Cramped()) == "finished"
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(study: Study, tmp_path: Path) -> None:

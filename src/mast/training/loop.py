@@ -187,11 +187,11 @@ class _Loop:
     def _step(self, batch: Batch, step: int) -> dict[str, Tensor]:
         """Learn from one batch, in portions that fit the device."""
         rate = self.schedule.apply(self.parts.optimiser.param_groups, step)
-        inputs = self.recipe.inputs(batch, step, self.device)
+        inputs, examples = self.recipe.inputs(batch, step, self.device), len(batch.examples)
         if self.portion is None:
-            self.portion = self._portion(inputs, len(batch.examples), step)
-        torch.manual_seed(self.settings.seed * 1_000_003 + step)  # dropout; the same on every device
-        losses = self._learn(inputs, len(batch.examples), self.portion)
+            losses, self.portion = self._learn_first(inputs, examples, step)
+        else:
+            losses = self._learn(inputs, examples, step, self.portion)
         if self.settings.clip:
             norm = self.fabric.clip_gradients(
                 self.parts.module, self.parts.optimiser, max_norm=self.settings.clip, error_if_nonfinite=False
@@ -203,8 +203,9 @@ class _Loop:
             self.parts.mean.update_parameters(self.recipe.module)
         return {**losses, "lr": torch.tensor(rate)}
 
-    def _learn(self, inputs: tuple[Any, ...], examples: int, portion: int) -> dict[str, Tensor]:
+    def _learn(self, inputs: tuple[Any, ...], examples: int, step: int, portion: int) -> dict[str, Tensor]:
         """Gradients of a batch, summed over its portions, and its losses."""
+        torch.manual_seed(self.settings.seed * 1_000_003 + step)  # dropout; the same on every device
         sums: dict[str, Tensor] = {}
         for first in range(0, examples, portion):
             last = min(first + portion, examples)
@@ -217,22 +218,32 @@ class _Loop:
                 sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value.detach() * share
         return sums
 
-    def _portion(self, inputs: tuple[Any, ...], examples: int, step: int) -> int:
-        """How many examples the device holds at once; tried out on the first batch, without learning from it."""
+    def _learn_first(
+        self, inputs: tuple[Any, ...], examples: int, step: int
+    ) -> tuple[dict[str, Tensor], int]:
+        """What `_learn` gives of a first batch, and how many examples the device holds at once, which this finds out.
+
+        One process learns as it tries. Of many, some may fit what others do not: all try by themselves before they learn
+        together.
+        """
+        learned: dict[str, Tensor] = {}
 
         def attempt(portion: int) -> None:
-            torch.manual_seed(step)
             buffers = {name: value.clone() for name, value in self.recipe.module.named_buffers()}
             room = self._kept_room()
-            try:  # without the wrapper for many processes: some may fit what others do not
-                with self.fabric.autocast():
-                    losses = self.recipe.module(*(item[:portion] for item in inputs))
-                self.fabric.backward(losses["loss"])
+            try:
+                if self.fabric.world_size == 1:
+                    learned.update(self._learn(inputs, examples, step, portion))
+                else:
+                    with self.fabric.autocast():
+                        losses = self.recipe.module(*(item[:portion] for item in inputs))
+                    self.fabric.backward(losses["loss"])
             finally:
                 del room
-                for name, value in self.recipe.module.named_buffers():
-                    value.copy_(buffers[name])
-                self.parts.optimiser.zero_grad()
+                if not learned:
+                    for name, value in self.recipe.module.named_buffers():
+                        value.copy_(buffers[name])
+                    self.parts.optimiser.zero_grad()
 
         asked = self.settings.device_batch
         found = largest_that_fits(attempt, min(asked or examples, examples))
@@ -242,7 +253,7 @@ class _Loop:
                 f"{asked} examples at once do not fit into the memory of {self.device}; {found} do. "
                 f"Set device_batch to {found}, or leave it out: the batch stays {self.order.batch} either way."
             )
-        return found
+        return learned or self._learn(inputs, examples, step, found), found
 
     def _kept_room(self) -> list[Tensor]:
         """Memory that later portions find taken: gradients of those before, and AdamW's moments after its first step."""
