@@ -211,12 +211,15 @@ class Loop:
         mast("labels", str(study_file), str(events))
 
 
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a table, by column."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def first_labels(source: Path, target: Path) -> Path:
     """The experts' tables of the first recordings by the clock, and of the later days, which are for the test alone."""
-    tables = [
-        list(csv.DictReader((source / name).open(encoding="utf-8", newline="")))
-        for name in ("annotations.csv", "no_bird_markers.csv")
-    ]
+    tables = [read_rows(source / name) for name in ("annotations.csv", "no_bird_markers.csv")]
     names = sorted(path.name for path in (source / "audio").glob("*.flac"))  # AM1_20230510_073000.flac …
     later = [name for name in names if name.split("_")[1] >= HELD_FROM.replace("-", "")]
     labelled = {*names[:FIRST], *later}
@@ -272,8 +275,7 @@ def pool(heard: pa.Table, study: Study) -> pa.Table:
 
 def truths_of(data: Path) -> Truths:
     """The experts' boxes by recording: start_s, low_hz, end_s, high_hz. (n, 4) each"""
-    with (data / "birdeep-am1" / "annotations.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(data / "birdeep-am1" / "annotations.csv")
     boxes: dict[str, list[list[float]]] = {}
     for row in rows:
         boxes.setdefault(f"am1/{row['recording']}", []).append([float(row[name]) for name in BOX])

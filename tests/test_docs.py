@@ -17,12 +17,10 @@ from mast.cli import app
 from mast.detection.found import open_found
 from mast.embeddings import discover_page
 from mast.example import write_example
-from mast.models.decoder import DECODERS, DecoderShape
-from mast.models.encoder import SIZES, EncoderShape
 from mast.review.queues import Ask, audit
 from mast.review.sounds import sounds_of
-from mast.training.starting import WIDTHS
 from tests.review.made import answered, span, store
+from tests.small_models import shrink
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -95,10 +93,7 @@ def desk(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Pages are about commands and not about what a model learns in an epoch: a tiny one may be tinier."""
-    monkeypatch.setitem(SIZES, "tiny", EncoderShape(width=32, heads=2, depth=2))
-    monkeypatch.setitem(WIDTHS, "tiny", {"channels": 32, "head_width": 16})
-    decoders = {"plain": DecoderShape("plain", 32, 2, 1), "swin": DecoderShape("swin", 32, 2, 2)}
-    monkeypatch.setitem(DECODERS, "tiny", decoders)
+    shrink(monkeypatch)
     monkeypatch.setattr(discover_page, "SHOWN", 2)
     monkeypatch.setattr(discover_page, "EXAMPLES", 2)
 

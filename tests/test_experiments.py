@@ -1,13 +1,18 @@
 """Every experiment runs in a small version and writes the figures that its full result in the repository holds."""
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from tests.small_models import shrink
 from tests.test_benchmarks import UNMEASURED
 
 ROOT = Path(__file__).parents[1]
@@ -51,18 +56,42 @@ EXPERIMENTS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """What an experiment does is tested here, not what a model learns: a tiny one may be tinier."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
+        yield
+    torch.set_num_threads(threads)
+
+
+def run(name: str, *words: str) -> None:
+    """`python -m experiments.NAME WORDS` in this process, where models are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *words])
+        importlib.import_module(f"experiments.{name}").main()
+
+
+def like_the_full_result(name: str, path: Path) -> dict[str, Any]:
+    """What a small run has written, which tells all that the result in the repository does."""
+    written: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    full = ROOT / "experiments" / "results" / f"{name}.json"
+    assert written.keys() == json.loads(full.read_text("utf-8")).keys()
+    return written
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory) -> list[str]:
-    """The command of the smallest benchmark, which has run: its folder is the last but two of its words."""
+    """The words of the smallest benchmark, which has run: its folder is the last but two of them."""
     if not DATA:
         pytest.skip("needs real recordings: set MAST_DATA to their folder")
     folder = tmp_path_factory.mktemp("smoke")
-    command = [sys.executable, "-m", "experiments.run", DATA, "--size", "smoke", *SETS]
-    command += ["--only", "energy", "mast_st", "rehearsed", "at_once_detail"]
-    command += ["--work", str(folder), "--out", str(folder / "shift.json")]
-    done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return command
+    words = [DATA, "--size", "smoke", *SETS, "--only", "energy", "mast_st", "rehearsed", "at_once_detail"]
+    words += ["--work", str(folder), "--out", str(folder / "shift.json")]
+    run("run", *words)
+    return words
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -73,13 +102,8 @@ def test_a_small_run_writes_what_the_full_result_holds(name, tmp_path, request):
     places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "result.json")]
     if name == "real":
         places += ["--start", f"{request.getfixturevalue('smoke')[-3]}/smoke"]
-    command = [sys.executable, "-m", f"experiments.{name}", *options, *places]
-    done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    small = json.loads((tmp_path / "result.json").read_text("utf-8"))
-    assert figures <= small.keys()
-    full = ROOT / "experiments" / "results" / f"{name}.json"
-    assert small.keys() == json.loads(full.read_text("utf-8")).keys()
+    run(name, *options, *places)
+    assert figures <= like_the_full_result(name, tmp_path / "result.json").keys()
 
 
 def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_nothing_to_do(smoke):
@@ -95,21 +119,16 @@ def test_the_whole_path_runs_from_a_card_of_recordings_and_a_second_run_has_noth
     assert told["best_baseline"]["name"] == "energy" and told["recommended"]["name"] == "at_once_detail"
     assert told["targets"]["a_f1"]["value"] is not None and told["targets"]["e"]["value"] is None
     models = {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")}
-    subprocess.run(smoke, cwd=ROOT, env=UNMEASURED, check=True, capture_output=True)
+    command = [sys.executable, "-m", "experiments.run", *smoke]
+    subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=True, capture_output=True)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("weights.safetensors")} == models
 
 
 def test_rounds_are_held_against_the_calls_of_the_pool_and_tested(smoke, tmp_path):
     cell = f"{smoke[-3]}/smoke/cells/mast_st/0"
-    command = [sys.executable, "-m", "experiments.rounds", cell, "--out", str(tmp_path / "result.json")]
-    done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    small, full = (
-        json.loads(path.read_text("utf-8"))
-        for path in (tmp_path / "result.json", ROOT / "experiments" / "results" / "rounds.json")
-    )
-    assert small.keys() == full.keys()
-    first, *others = small["cells"]["mast_st/0"]
+    run("rounds", cell, "--out", str(tmp_path / "result.json"))
+    told = like_the_full_result("rounds", tmp_path / "result.json")
+    first, *others = told["cells"]["mast_st/0"]
     assert first["lesson"] is None and others
     for number, item in enumerate(others, start=1):
         taught = json.loads(Path(cell, f"round_{number}", "round.json").read_text("utf-8"))["pseudo"]
@@ -121,16 +140,10 @@ def test_rounds_are_held_against_the_calls_of_the_pool_and_tested(smoke, tmp_pat
 
 def test_detectors_are_heard_at_sites_that_are_made_up_anew(smoke, tmp_path):
     cells = [f"{smoke[-3]}/smoke/cells/{name}/0" for name in ("energy", "rehearsed")]
-    command = [sys.executable, "-m", "experiments.new_sites", DATA, *cells, "--size", "smoke"]
-    command += ["--work", str(tmp_path), "--out", str(tmp_path / "result.json")]
-    done = subprocess.run(command, cwd=ROOT, env=UNMEASURED, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    small, full = (
-        json.loads(path.read_text("utf-8"))
-        for path in (tmp_path / "result.json", ROOT / "experiments" / "results" / "new_sites.json")
-    )
-    assert small.keys() == full.keys()
-    assert small["detectors"].keys() == {"energy", "rehearsed"}
-    assert small["cells"] == ["energy/0", "rehearsed/0"]
-    assert small["differences"].keys() == {"rehearsed - energy"}
-    assert {"f1", "ap", "ap_interval"} <= small["detectors"]["rehearsed"]["site"].keys()
+    places = ["--work", str(tmp_path), "--out", str(tmp_path / "result.json")]
+    run("new_sites", DATA, *cells, "--size", "smoke", *places)
+    told = like_the_full_result("new_sites", tmp_path / "result.json")
+    assert told["detectors"].keys() == {"energy", "rehearsed"}
+    assert told["cells"] == ["energy/0", "rehearsed/0"]
+    assert told["differences"].keys() == {"rehearsed - energy"}
+    assert {"f1", "ap", "ap_interval"} <= told["detectors"]["rehearsed"]["site"].keys()
