@@ -107,12 +107,12 @@ def test_onnx_gives_the_same_boxes_for_any_number_of_chunks(narrow_detector, exp
 
 @pytest.mark.parametrize(("precision", "score", "edge"), [("float32", 1e-4, 1e-3), ("int8", 0.2, 1.0)])
 def test_openvino_gives_the_same_boxes(precision, score, edge, narrow_detector, expected, tmp_path):
-    import openvino
-
     spec, own_boxes, own_scores = expected
     recordings, out = card(tmp_path / "card", files=3), tmp_path / "out"
     words = ["--precision", precision, "--recordings", recordings]
     said = exported(narrow_detector, "--to", "openvino", "--out", out, *words)
+    import openvino  # as MAST has let it in: see test_openvino_tells_nobody
+
     compiled = openvino.Core().compile_model(out / "detector.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     is_box = own_scores > 0.3
     assert is_box.any()

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import io
 import logging
-import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from mast.models.detector import Detector
 
 EXTRA = "fast"
 MAX_BATCH = 4096
-_SILENT = {"CI": "true", "NNCF_CI": "1"}
+TELEMETRY = "openvino_telemetry"
 Hint = Literal["f32", "bf16"]
 Run = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 """`run(chunks)`: logits (B, N), centerness (B, N) and distances (B, N, 4)."""
@@ -87,7 +88,7 @@ def quantised(module: Whole | Rest, chunks: Tensor) -> Program:
     """A module whose convolutions count in int8, with scales that suit some chunks. (B, …)"""
     model = _converted(module, chunks[:1].expand(2, *chunks.shape[1:]))
     kept = [op.get_friendly_name() for op in model.get_ops() if _is_last(op)]
-    with _untold(), redirect_stdout(io.StringIO()):  # it draws bars of its own
+    with redirect_stdout(io.StringIO()):  # it draws bars of its own
         nncf = _import("nncf")
         nncf.set_log_level(logging.ERROR)
         scope = nncf.IgnoredScope(names=kept, types=["MatMul", "ScaledDotProductAttention"], validate=False)
@@ -114,23 +115,7 @@ def opened(program: Program, hint: Hint) -> Run:
 
 
 def _converted(module: Whole | Rest, example: Tensor) -> Any:
-    with _untold():
-        return _import("openvino").convert_model(traced(module, example))
-
-
-@contextmanager
-def _untold() -> Iterator[None]:
-    """OpenVINO's tools report their use to their makers, except in tests: what is done with MAST is nobody's business."""
-    before = {name: os.environ.get(name) for name in _SILENT}
-    os.environ.update(_SILENT)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return _import("openvino").convert_model(traced(module, example))
 
 
 def _at_rest(model: Any) -> Program:
@@ -147,6 +132,12 @@ def _is_last(op: Any) -> bool:
 
 
 def _import(name: str) -> Any:
+    """OpenVINO or a tool of it, without the package by which they report to their makers when they are imported and used.
+
+    What is done with MAST is nobody's business; and the report would be sent by a fork, which Lance does not survive.
+    Without that package they go without a report.
+    """
+    sys.modules.setdefault(TELEMETRY, cast(ModuleType, None))  # as if it were not installed
     try:
         return __import__(name)
     except ImportError:
