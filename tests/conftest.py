@@ -11,6 +11,7 @@ settings.register_profile("mast", deadline=None)  # a busy machine is not a wron
 settings.load_profile("mast")
 
 LONGEST = (
+    "test_experiments.py",
     "test_benchmarks.py",
     "test_archive_benchmarks.py",
     "test_docs.py",
@@ -20,7 +21,6 @@ LONGEST = (
     "test_pretrain.py",
     "test_selftrain.py",
     "test_evaluate.py",
-    "test_experiments.py",
 )
 """Files that take minutes: begun first, so that two processes end together and neither waits for the other."""
 
