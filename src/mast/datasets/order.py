@@ -68,12 +68,10 @@ def spread(total: int, most: int) -> NDArray[np.int64]:
 
 def spread_among(groups: NDArray[np.object_], most: int) -> NDArray[np.int64]:
     """At most so many places, as many of each group as of any other that has enough, spread within it; in their order."""
-    names, counts = np.unique(groups.astype(str), return_counts=True)
-    chosen, left = [np.zeros(0, np.int64)], most
-    for rank, group in enumerate(
-        np.argsort(counts, kind="stable")
-    ):  # what small groups lack, larger ones fill up
-        here = np.flatnonzero(groups == names[group])
-        share = here[spread(len(here), left // (len(names) - rank))]
-        chosen, left = [*chosen, share], left - len(share)
+    _, codes, counts = np.unique(groups.astype(str), return_inverse=True, return_counts=True)
+    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
+    chosen, left = [], most
+    for rank, here in enumerate(sorted(rows, key=len)):  # what small groups lack, larger ones fill up
+        chosen.append(here[spread(len(here), left // (len(rows) - rank))])
+        left -= len(chosen[-1])
     return np.sort(np.concatenate(chosen))
