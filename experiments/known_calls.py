@@ -7,19 +7,17 @@ Calls of one source never name each other.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from experiments.soundscapes.calls import Clip, measured
-from experiments.soundscapes.material import CALLERS, ESC50
+from experiments.soundscapes.material import CALLERS, ESC50, read_rows
 from experiments.soundscapes.spectra import RATE_HZ
 from mast.embeddings.boxes import BoxEncoder, Cut, cut_chunks
 from mast.models.encoder import Encoder
@@ -97,8 +95,8 @@ def read_calls(data: Path, most: int | None = None) -> list[Call]:
 
 def _table_calls(data: Path, folder: str) -> Iterator[Call]:
     """Boxes of a source's table."""
-    facts = {row["recording"]: row for row in _rows(data / folder / "recordings.csv")}
-    for row in _rows(data / folder / "annotations.csv"):
+    facts = {row["recording"]: row for row in read_rows(data / folder / "recordings.csv")}
+    for row in read_rows(data / folder / "annotations.csv"):
         if row["label"] in UNSURE or not row["low_hz"]:
             continue
         known = {**facts[row["recording"]], "hour": row["recording"].split("__")[1:2]}
@@ -112,7 +110,7 @@ def _table_calls(data: Path, folder: str) -> Iterator[Call]:
 
 def _clip_calls(data: Path) -> Iterator[Call]:
     """Animal clips, each with one box that holds what stands out of its noise."""
-    for row in _rows(data / ESC50 / "recordings.csv"):
+    for row in read_rows(data / ESC50 / "recordings.csv"):
         if row["category"] in CALLERS:
             place = data / ESC50 / "audio" / row["recording"]
             with open_audio(str(place), RATE_HZ) as audio:
@@ -120,11 +118,6 @@ def _clip_calls(data: Path) -> Iterator[Call]:
             power = np.where(clip.is_sound(None), clip.power - clip.noise, 0)
             if power.any():
                 yield Call(row["category"], f"{ESC50}/{row['source_clip']}", place, measured(power))
-
-
-def _rows(table: Path) -> list[dict[str, Any]]:
-    with table.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def hear_calls(calls: Sequence[Call], encoder: BoxEncoder) -> list[Heard]:

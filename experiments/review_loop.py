@@ -35,6 +35,7 @@ from benchmarks.results import write_result
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+from experiments.soundscapes.material import read_rows
 from mast.boxes import iou
 from mast.cli import app
 from mast.config import Study, Train, load_study
@@ -209,12 +210,6 @@ class Loop:
             asks = REVIEWERS[reviewer](Round(study, sounds, heard, decided))
             keep(events / REVIEW, decide(asks, sounds, truths_of(self.data)))
         mast("labels", str(study_file), str(events))
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of a table, by column."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def first_labels(source: Path, target: Path) -> Path:

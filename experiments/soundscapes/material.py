@@ -99,7 +99,7 @@ def peaks(wave: Wave) -> float:
 
 def _esc50_calls(data: Path) -> Iterator[Call]:
     """Calls of animal clips, wherever they stand out."""
-    for row in _rows(data / ESC50 / "recordings.csv"):
+    for row in read_rows(data / ESC50 / "recordings.csv"):
         if row["category"] in CALLERS:
             wave = _read(data / ESC50, row["recording"])
             for number, (cut, box) in enumerate(find_calls(wave)):
@@ -110,9 +110,9 @@ def _esc50_calls(data: Path) -> Iterator[Call]:
 def _table_calls(data: Path) -> Iterator[Call]:
     """Calls that a table tells of: within its boxes where it has any, else wherever they stand out."""
     for folder, columns in SAME_RECORDING.items():
-        facts = {row["recording"]: row for row in _rows(data / folder / "recordings.csv")}
+        facts = {row["recording"]: row for row in read_rows(data / folder / "recordings.csv")}
         known: dict[tuple[str, str], list[Bounds]] = {}
-        for row in _rows(data / folder / "annotations.csv"):
+        for row in read_rows(data / folder / "annotations.csv"):
             boxes = known.setdefault((row["recording"], row["label"]), [])
             boxes += [_searched(row)] if row["start_s"] else []
         for (recording, label), boxes in known.items():
@@ -131,22 +131,23 @@ def _searched(row: Mapping[str, str]) -> Bounds:
 
 def _backgrounds(data: Path) -> Iterator[Background]:
     """Weather, engines and quiet field recordings."""
-    for row in _rows(data / ESC50 / "recordings.csv"):
+    for row in read_rows(data / ESC50 / "recordings.csv"):
         if row["category"] in (*BEDS, *DISTURBERS):
             wave = _read(data / ESC50, row["recording"])
             name, source = f"{ESC50}/{row['recording']}", f"{ESC50}/{row['source_clip']}"
             yield Background(name, row["category"], source, wave)
-    for row in _rows(data / CALM / "recordings.csv"):
+    for row in read_rows(data / CALM / "recordings.csv"):
         name = f"{CALM}/{row['recording']}"
         yield Background(name, "calm", name, _read(data / CALM, row["recording"]))
-    for row in _rows(data / AMBIENT / "annotations.csv"):
+    for row in read_rows(data / AMBIENT / "annotations.csv"):
         name = f"{AMBIENT}/{row['recording']}"
         if row["label"] in AMBIENT_KINDS:
             wave = _read(data / AMBIENT, row["recording"])
             yield Background(name, AMBIENT_KINDS[row["label"]], name, wave)
 
 
-def _rows(table: Path) -> list[dict[str, str]]:
+def read_rows(table: Path) -> list[dict[str, str]]:
+    """Rows of a table of the sources, by column."""
     try:
         with table.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
