@@ -28,7 +28,7 @@ from mast.config import Study, load_study
 from mast.datasets.loading import FixedChunks, batches
 from mast.datasets.order import Order
 from mast.example import write_example
-from mast.models.devices import DTYPES, accelerator, best_precision
+from mast.models.devices import accelerator, autocast, best_precision
 from mast.recordings.store import AudioStore
 from mast.storage import join
 from mast.study.products import STORE
@@ -138,9 +138,7 @@ def loop_of(study: Study, folder: Path) -> _Loop:
 def bare_step(loop: _Loop, inputs: tuple[Any, ...]) -> None:
     """What a loop of a dozen lines would do with the same module, optimiser and running mean."""
     module, optimiser = loop.recipe.module, loop.parts.optimiser.optimizer
-    kind = loop.device.type
-    dtype = DTYPES[best_precision(kind)]
-    with torch.autocast(kind, dtype, enabled=dtype != torch.float32):
+    with autocast(loop.device.type):
         loss = module(*inputs)["loss"]
     loss.backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), loop.settings.clip)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from mast.config import Study, checked
 from mast.datasets.preparing import prepare_study, read_normalisation
-from mast.models.devices import DTYPES, best_precision
+from mast.models.devices import autocast
 from mast.models.encoder import SIZES, Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_encoder
@@ -227,13 +227,12 @@ def pretrained(study: Study, work: Path, seed: int) -> Run:
 def token_maps(encoder: Encoder, frontend: FrontEnd, store: AudioStore, clips: Clips) -> Vectors:
     """Features of each clip's tokens. → (N, T/16, F/16 · C)"""
     places, samples = places_of(store, clips), store.layout.step_samples
-    dtype = DTYPES[best_precision("cpu")]
     maps = []
     for first in range(0, len(places), 16):
         chosen = places[first : first + 16]
         sound = torch.from_numpy(store.read(chosen, samples))
         filled = torch.from_numpy(store.filled(chosen, samples))
-        with torch.inference_mode(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        with torch.inference_mode(), autocast("cpu"):
             maps.append(encoder(frontend(sound, filled)).float().permute(0, 3, 2, 1).flatten(2).numpy())
     return np.concatenate(maps)
 

@@ -27,7 +27,7 @@ from mast.errors import ModelError
 from mast.evaluation.intervals import RESAMPLES
 from mast.models.checkpoint import load_model
 from mast.models.decoding import Detections
-from mast.models.devices import DTYPES, accelerator, best_precision
+from mast.models.devices import accelerator, autocast
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded, check_store
 from mast.recordings.store import AudioStore
@@ -64,9 +64,8 @@ class ChunkFinder:
 
     def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
         """Boxes of chunks of which the first `filled` (B,) samples are sound; none reaches beyond it. (B, N) → B"""
-        dtype = DTYPES[best_precision(self.kind)]
         waves, counts = (torch.from_numpy(values).to(self.kind) for values in (sound, filled))
-        with torch.no_grad(), torch.autocast(self.kind, dtype, enabled=dtype != torch.float32):
+        with torch.no_grad(), autocast(self.kind):
             found = self._found(waves, counts)
         ends = filled / self._frontend.logmel.shift_samples
         return [_up_to(item, end) for item, end in zip(found, ends.tolist(), strict=True)]

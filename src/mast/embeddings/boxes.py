@@ -19,7 +19,7 @@ from mast.boxes import area, clip
 from mast.detection.chunks import BATCH
 from mast.embeddings.whitening import Whitening
 from mast.errors import ConfigError
-from mast.models.devices import DTYPES, accelerator, best_precision
+from mast.models.devices import accelerator, autocast
 from mast.models.encoder import Encoder
 from mast.models.loading import Loaded
 from mast.models.pooling import unit_vectors
@@ -83,10 +83,9 @@ class BoxEncoder:
 
     def __call__(self, cuts: Sequence[Cut]) -> Vectors:
         """Vectors of all boxes of some chunks, in their order. B → (N, C)"""
-        dtype = DTYPES[best_precision(self.kind)]
         sound = torch.from_numpy(np.stack([cut.sound for cut in cuts])).to(self.kind)  # (B, samples)
         filled = torch.tensor([cut.filled for cut in cuts]).to(self.kind)
-        with torch.inference_mode(), torch.autocast(self.kind, dtype, enabled=dtype != torch.float32):
+        with torch.inference_mode(), autocast(self.kind):
             features = self._network(self._frontend(sound, filled), POOLS[self.pool])  # (B, C, F/16, T/16)
             vectors = unit_vectors(features, [cut.boxes.to(self.kind) for cut in cuts])  # (N, C)
         return self.whitened(vectors.half().cpu().numpy())

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mast.datasets.loading import Places
+from mast.models.devices import autocast
 from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
 
@@ -40,10 +41,7 @@ def embed_chunks(
         chosen = places[first : first + batch]
         sound = torch.from_numpy(store.read(chosen, samples)).to(device)  # (B, samples)
         filled = torch.from_numpy(store.filled(chosen, samples)).to(device)
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, precision, enabled=precision != torch.float32),
-        ):
+        with torch.inference_mode(), autocast(device.type, precision):
             features = encoder(frontend(sound, filled))  # (B, C, F/16, T/16)
         vectors.append(features.float().mean(dim=(2, 3)).cpu().numpy())  # (B, C)
         on_progress(first + len(chosen), len(places))

@@ -40,6 +40,12 @@ def best_precision(kind: str) -> Precision:
     return "bf16" if has_bf16 else "fp32"
 
 
+def autocast(kind: str, dtype: torch.dtype | None = None) -> torch.autocast:
+    """Sums that can bear it in arithmetic of a type, or of the best there is; all others stay in float32."""
+    chosen = dtype or DTYPES[best_precision(kind)]
+    return torch.autocast(kind, chosen, enabled=chosen != torch.float32)
+
+
 def suit_attention(module: nn.Module) -> None:
     """Plain attention where a module learns on a CPU: there torch's fused one is slower to learn with."""
     on_cpu = next(module.parameters()).device.type == "cpu"

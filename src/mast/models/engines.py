@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mast.errors import ConfigError, MissingExtraError, ModelError
 from mast.models.detector import Detector
-from mast.models.devices import DTYPES, Precision, best_precision
+from mast.models.devices import DTYPES, Precision, autocast, best_precision
 from mast.models.folding import fold
 from mast.models.head import HeadOutput
 from mast.models.loading import Loaded
@@ -141,8 +141,8 @@ def _in_torch(network: Detector, kind: str, dtype: torch.dtype) -> Network:
 
 def _autocast(network: Detector, kind: str, dtype: torch.dtype) -> Network:
     """On a GPU delicate sums stay in float32."""
-    autocast = torch.autocast(kind, dtype, enabled=dtype != torch.float32)
-    return Network(autocast(network.encode), autocast(network.decide), network.tokens)
+    cast = autocast(kind, dtype)
+    return Network(cast(network.encode), cast(network.decide), network.tokens)
 
 
 def compiled(encoder: nn.Module, chunk: Tensor) -> Callable[[Tensor], Tensor]:
