@@ -160,6 +160,7 @@ METHODS: Mapping[str, Method] = {
     "at_once_detail_there": Method((*PRESET, *THERE)),
     "at_once_detail_control": Method((*PRESET, "selftrain.curriculum=control"), teacher="at_once_detail"),
     "at_once_detail_st": Method(PRESET, teacher="at_once_detail"),
+    "at_once_detail_redrawn": Method((*PRESET, "selftrain.redraw=true"), teacher="at_once_detail"),
     "rehearsed_control": Method((*TAUGHT, "selftrain.curriculum=control"), teacher="rehearsed"),
     "rehearsed_st": Method(TAUGHT, teacher="rehearsed"),
 }

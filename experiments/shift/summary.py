@@ -48,6 +48,7 @@ PAIRS = (
     ("rehearsed_st", "rehearsed_control"),
     ("at_once_detail_st", "at_once_detail_control"),
     ("at_once_detail_st", "at_once_detail"),
+    ("at_once_detail_redrawn", "at_once_detail_st"),
     ("rehearsed", "scratch"),
     ("scratch_detail", "scratch"),
     ("at_once_detail", "scratch_detail"),

@@ -56,6 +56,7 @@ ABLATIONS = {
     "at_once_detail": "labels and made-up calls at once, adapter detail",
     "at_once_detail_long": "labels and made-up calls at once, adapter detail, twice as long",
     "at_once_detail_there": "labels and made-up calls at once, adapter detail, over quiet sound of all sites",
+    "at_once_detail_redrawn": "recommended + self-training, boxes drawn anew at every step",
 }
 BUDGET = {
     f"labels_{share}_{strategy.replace('-', '_')}": f"{share} % of labelled minutes, {strategy}"

@@ -22,10 +22,11 @@ from mast.datasets.order import randomness, spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.quiet import quiet_chunks
 from mast.datasets.split_table import existing
-from mast.detection.chunks import predict_chunks
+from mast.detection.chunks import boxes_up_to, predict_chunks
 from mast.models.checkpoint import known_identity, save_model
+from mast.models.decoding import Detections
 from mast.models.detector import Detector
-from mast.models.devices import suit_attention
+from mast.models.devices import autocast, suit_attention
 from mast.models.encoder import Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded
@@ -40,7 +41,7 @@ from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
-from mast.training.pseudo_labels import silenced
+from mast.training.pseudo_labels import confidence, silenced, valid_boxes
 from mast.training.run import STARTED_FROM, Run
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
@@ -71,17 +72,30 @@ Losses = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class Redrawn:
+    """At every step the model that would be kept draws the boxes of the first `count` examples anew.
+
+    It hears them as they are; those of at least a score are learned from.
+    """
+
+    count: int
+    min_score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Lesson:
     """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default.
 
     Over examples from `made_up_from` on, calls that nobody made are laid, and theirs are the boxes. Sound in `unsure`
-    boxes, a list for each example, gives way to the background. The model says which `verb` it comes of.
+    boxes, a list for each example, gives way to the background. The boxes of the first examples may be `redrawn`. The
+    model says which `verb` it comes of.
     """
 
     examples: Examples | None = None
     backgrounds: Places | None = None
     unsure: list[Tensor] | None = None
     made_up_from: int | None = None
+    redrawn: Redrawn | None = None
     verb: str = "train"
 
 
@@ -160,7 +174,8 @@ class FinetuneRecipe:
             study, store, _backgrounds(study, store, lesson), NOISE_CHUNKS, self.settings.seed
         )
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
-        self.unsure, self.made_up_from = lesson.unsure, lesson.made_up_from
+        self.unsure, self.made_up_from, self.redrawn = lesson.unsure, lesson.made_up_from, lesson.redrawn
+        self.kept: nn.Module = self.module
         self.calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
 
     def groups(self) -> Sequence[Group]:
@@ -182,8 +197,11 @@ class FinetuneRecipe:
             random = [np.random.default_rng(rng.initial_seed()) for rng in rngs]
             batch = self.calls.over(batch, random, batch.examples >= self.made_up_from)
         levels = self.module.frontend.levels(batch.sound.to(device), batch.filled.to(device))
-        if self.unsure is not None:
-            levels = silenced(levels, [self.unsure[example] for example in batch.examples], batch.boxes)
+        unsure = None if self.unsure is None else [self.unsure[example] for example in batch.examples]
+        if self.redrawn is not None:
+            batch, unsure = self._redrawn(self.redrawn, batch, levels, unsure)
+        if unsure is not None:
+            levels = silenced(levels, unsure, batch.boxes)
         spec, boxes = varied(
             levels[..., : self.whole_frames], batch.boxes, self.study.augmentation, rngs, self.bank
         )
@@ -194,9 +212,10 @@ class FinetuneRecipe:
         shares = (counts / self.ranks).clamp(min=1) / len(boxes)
         return self._targets(padded, batch.filled, boxes, batch.weights, rngs, shares)
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, kept: nn.Module) -> None:
         """Open the blocks whose turn it is; an encoder with random weights learns from the start."""
         suit_attention(self.module)
+        self.kept = kept
         if self.settings.start is not None:
             blocks = open_blocks(self.settings.unfreezing, epoch, len(self.encoder.blocks))
             self.module.frozen = thaw(self.encoder, blocks)
@@ -241,6 +260,33 @@ class FinetuneRecipe:
         thresholds = {"score": chosen.score, "nms_iou": self.study.detection.nms_iou}
         description = replace(self.description, thresholds=thresholds, results=results)
         save_model(str(run.model), description, network.detector.state_dict())
+
+    def _redrawn(
+        self, redrawn: Redrawn, batch: Batch, levels: Tensor, unsure: list[Tensor] | None
+    ) -> tuple[Batch, list[Tensor] | None]:
+        """A batch with boxes, weights and what is unsure as the model that would be kept now has them."""
+        rows = (batch.examples < redrawn.count).nonzero()[:, 0].tolist()
+        if not rows:
+            return batch, unsure
+        boxes, weights = [*batch.boxes], batch.weights.clone()
+        doubts = None if unsure is None else [*unsure]
+        for row, found in zip(rows, self._drawn(levels[rows], batch.filled[rows]), strict=True):
+            sure = valid_boxes(found, redrawn.min_score, self.study.selftrain)
+            boxes[row], weights[row] = sure.boxes, confidence(sure)
+            if doubts is not None:
+                doubts[row] = found.boxes[found.scores < redrawn.min_score]
+        return replace(batch, boxes=tuple(boxes), weights=weights), doubts
+
+    def _drawn(self, levels: Tensor, filled: Tensor) -> list[Detections]:
+        """What the model that would be kept finds in chunks as they are. (B, F, T), (B,) → B"""
+        kept, frontend = cast(Finetuning, self.kept), self.module.frontend
+        was_learning = kept.training
+        kept.eval()
+        with torch.no_grad(), autocast(levels.device.type):
+            output = kept.detector(frontend.normalised(levels, filled.to(levels.device)))
+        kept.train(was_learning)
+        ends = filled / frontend.logmel.shift_samples
+        return boxes_up_to(ends.tolist(), output, self.study.detection)
 
     def _targets(
         self,

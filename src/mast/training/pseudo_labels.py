@@ -93,8 +93,13 @@ def learned_from(found: list[Detections], pool: Pool, min_score: float, settings
     """
     chosen = [valid_boxes(item, min_score, settings) for item in found]
     kept = np.flatnonzero([len(item.scores) > 0 for item in chosen])
-    weights = torch.tensor([float(chosen[item].scores.mean()) for item in kept])
+    weights = torch.tensor([confidence(chosen[item]) for item in kept])
     return FixedChunks(pool.places[kept], [chosen[item].boxes for item in kept], weights)
+
+
+def confidence(sure: Detections) -> float:
+    """How much a chunk with these boxes counts: their mean score (paper, ḡ), and nothing without any."""
+    return float(sure.scores.mean()) if len(sure.scores) else 0.0
 
 
 def unsure_of(found: list[Detections], min_score: float, settings: Selftrain) -> list[Tensor]:

@@ -33,7 +33,7 @@ from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import is_first_process
-from mast.training.finetune import SETTINGS, Lesson, train_study
+from mast.training.finetune import SETTINGS, Lesson, Redrawn, train_study
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
     Pool,
@@ -164,8 +164,10 @@ class _Lesson:
         start, settings = teacher, self.study.selftrain
         quiet = quiet_places(found, self.pool) if settings.quiet_backgrounds else None
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
+        redrawn = Redrawn(len(pseudo), q) if settings.redraw else None
+        drawn = Lesson(pseudo, quiet, unsure, redrawn=redrawn, verb="selftrain")
         for name in self.stages:
-            end = self._learn(name, start, Lesson(pseudo, quiet, unsure, verb="selftrain"), right)
+            end = self._learn(name, start, drawn, right)
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
@@ -206,7 +208,7 @@ class _Lesson:
         """One stage of the round, of which `drawn` is the teacher's part; of that, `right` is the share on validation."""
         settings, pseudo = self.study.selftrain, cast(FixedChunks, drawn.examples)
         expert = detection_examples(self.study, self.store, TRAIN).chunks
-        own = replace(drawn, examples=expert, unsure=None)
+        own = replace(drawn, examples=expert, unsure=None, redrawn=None)
         unsure = None if drawn.unsure is None else [*drawn.unsure, *[torch.zeros(0, 4)] * len(expert)]
         union = replace(drawn, examples=Joined(pseudo, expert), unsure=unsure)
         lesson = {"pseudo": drawn, "expert": own, "union": union, "control": own}[name]
