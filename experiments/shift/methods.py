@@ -59,6 +59,7 @@ class Method:
 
 PAPER = (
     "normalisation=dataset",
+    "pretrain.epoch_hours=null",
     "model.adapter=upsampling",
     "train.rehearsed_share=0",
     "train.epochs=40",
@@ -117,7 +118,7 @@ TAUGHT = (
     "selftrain.silence_unsure=true",
 )
 
-PRESET = (*ROBUST, *DETAIL, *AT_ONCE)
+PRESET = (*ROBUST, *DETAIL, *AT_ONCE, "pretrain.epoch_hours=10")
 """All that the laptop's preset has beyond the paper, up to its rounds of self-training."""
 
 METHODS: Mapping[str, Method] = {

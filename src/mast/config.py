@@ -297,6 +297,11 @@ class Pretrain(Optimisation):
         description="Model to start from: a folder, s3://… or hf://owner/name; without one, from random weights",
     )
     epochs: int = Field(default=400, gt=0, description="Passes over the training and unlabelled sound")
+    epoch_hours: float | None = Field(
+        default=None,
+        gt=0,
+        description="Hours of sound in a pass, spread over all of it, other places each time; by default all of it",
+    )
     lr: float = Field(default=5e-5, gt=0, description="Learning rate after the warm-up")
     min_lr: float = Field(default=5e-7, ge=0, description="Learning rate at the end")
     warmup_epochs: float = Field(

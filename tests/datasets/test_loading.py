@@ -128,20 +128,33 @@ def test_pretraining_hears_training_and_unlabelled_sound_only_and_all_of_it(stud
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 500), st.integers(0, 900)), max_size=6),
     st.integers(1, 300),
     st.integers(0, 5),
+    st.none() | st.integers(1, 20),
 )
-def test_no_random_chunk_reaches_out_of_its_stretch(stretches, samples, epoch):
+def test_no_random_chunk_reaches_out_of_its_stretch(stretches, samples, epoch, most):
     array = np.array([(row, first, first + length) for row, first, length in stretches], np.int64).reshape(
         -1, 3
     )
-    examples = AnyOffset(array, samples, seed=3)
+    examples = AnyOffset(array, samples, seed=3, most=most)
     total = sum(length for _, _, length in stretches)
-    assert len(examples) == (max(total // samples, 1) if total else 0)
+    fitting = max(total // samples, 1) if total else 0
+    assert len(examples) == (fitting if most is None else min(most, fitting))
     if len(examples):
         for row, start in examples.places(epoch, np.arange(len(examples))):
             assert any(
                 row == own and first <= start and (start + samples <= last or start == first)
                 for own, first, last in array.tolist()
             )
+
+
+def test_short_epochs_each_hear_of_everything_and_in_time_every_moment():
+    """Ten recordings of a thousand samples, of which an epoch of five chunks hears a twentieth."""
+    array = np.array([(row, 0, 1000) for row in range(10)], np.int64)
+    examples = AnyOffset(array, 100, seed=3, most=5)
+    epochs = [examples.places(epoch, np.arange(5)) for epoch in range(200)]
+    for places in epochs:
+        assert (places[:, 0] // 2).tolist() == [0, 1, 2, 3, 4]  # one of each two recordings
+    tenths = {(row, start // 100) for places in epochs for row, start in places.tolist()}
+    assert len(tenths) > 0.95 * 10 * 10
 
 
 def test_statistics_hear_each_moment_of_training_once_and_the_normalisation_is_kept(study, store):

@@ -44,12 +44,14 @@ def detection_examples(study: Study, store: AudioStore, split: str) -> Labelled:
 
 
 def pretraining_examples(study: Study, store: AudioStore, seed: int) -> AnyOffset:
-    """All sound that is for training or unlabelled, at any offset; never a moment of a test or validation chunk."""
+    """Sound that is for training or unlabelled, at any offset; never a moment of a test or validation chunk."""
     table, places = prepared_chunks(study, store, [TRAIN, UNLABELLED])
     filled = np.rint(table["filled_s"].to_numpy() * store.layout.sample_rate_hz).astype(np.int64)
     order = np.lexsort((places[:, 1], places[:, 0]))
     stretches = _merged(places[order], filled[order])
-    return AnyOffset(stretches, store.layout.step_samples, seed)
+    hours = study.pretrain.epoch_hours
+    most = None if hours is None else max(1, round(hours * 3600 / study.chunking.chunk_s))
+    return AnyOffset(stretches, store.layout.step_samples, seed, most)
 
 
 def statistics_spans(study: Study, store: AudioStore) -> Places:

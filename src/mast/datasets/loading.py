@@ -172,20 +172,24 @@ class AnyOffset(_Unlabelled):
     """Chunks at random places of allowed stretches of sound, for pretraining.
 
     An epoch is cut into as many equal pieces as chunks fit into the sound; each example starts at random in its own
-    piece, so that every epoch hears everything about once and no chunk reaches out of its stretch.
+    piece, so that every epoch hears everything about once and no chunk reaches out of its stretch. An epoch of `most`
+    chunks has fewer and longer pieces: it still hears of everything, and other moments each time.
     """
 
-    def __init__(self, stretches: NDArray[np.int64], samples: int, seed: int) -> None:
+    def __init__(
+        self, stretches: NDArray[np.int64], samples: int, seed: int, most: int | None = None
+    ) -> None:
         """`stretches` (N, 3): a recording's first row, and first and last + 1 sample of the stretch within it."""
         lengths = stretches[:, 2] - stretches[:, 1]
         self._stretches = stretches[lengths > 0]
         self._ends = np.cumsum(lengths[lengths > 0])
         self._samples, self._seed = samples, seed
         total = int(self._ends[-1]) if len(self._ends) else 0
-        self._count = max(total // samples, min(1, total))
+        fitting = max(total // samples, min(1, total))
+        self._count = fitting if most is None else min(most, fitting)
 
     def __len__(self) -> int:
-        """Number of chunks that fit into the sound."""
+        """Number of chunks in an epoch."""
         return self._count
 
     def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
