@@ -53,6 +53,14 @@ def test_relative_paths_start_at_the_study_file_and_buckets_stay_as_they_are(stu
     assert study.work == str(tmp_path / "work")
 
 
+@pytest.mark.parametrize("stage", ["pretrain", "rehearse", "train", "selftrain"])
+def test_a_model_to_start_from_is_looked_for_beside_the_study_file(study_file, tmp_path, stage):
+    path = study_file(f"{stage}: {{start: models/bird}}\n")
+    assert getattr(load_study(path), stage).start == str(tmp_path / "models" / "bird")
+    far = load_study(path, [f"{stage}.start=hf://owner/name"])
+    assert getattr(far, stage).start == "hf://owner/name"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

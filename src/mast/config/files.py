@@ -1,0 +1,125 @@
+"""Study files: defaults < preset < YAML < `--set a.b=c`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mast.config.settings import checked
+from mast.config.study import Study
+from mast.errors import ConfigError
+
+PRESETS = Path(__file__).parent / "presets"
+"""Files of values to begin from, by name."""
+
+
+def load_study(path: Path | None = None, overrides: Sequence[str] = ()) -> Study:
+    """Read a study file, apply `a.b=c` overrides, and check every value; relative paths start at the file."""
+    values = _read_yaml(path) if path else {}
+    for override in overrides:
+        _apply(values, override)
+    if values.get("preset") is not None:
+        values = _merged(_preset(values["preset"], str(path or "settings")), values)
+    return _anchor(checked(Study, values, str(path or "settings")), path.parent if path else Path())
+
+
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names, as `--set` has them."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= (
+            dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        )
+    return flat
+
+
+def dump_study(study: Study) -> str:
+    """Write a study as YAML, every setting spelled out."""
+    return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _preset(name: Any, source: str) -> dict[str, Any]:
+    """The values of a preset."""
+    known = sorted(path.stem for path in PRESETS.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"{source}: preset: there is no {name!r}. Known: {', '.join(known)}.")
+    return _read_yaml(PRESETS / f"{name}.yaml")
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values, where those of `over` win."""
+    merged = {**under, **over}
+    for name in under.keys() & over.keys():
+        if isinstance(under[name], dict) and isinstance(over[name], dict):
+            merged[name] = _merged(under[name], over[name])
+    return merged
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such study file.") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; a study is a YAML file such as study.yaml.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a study file holds 'name: value' lines, not a {type(values).__name__}.")
+    return values
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override}: write it as a.b=value, such as --set spectrogram.high_hz=4000")
+    *parents, last = key.strip().split(".")
+    here: Any = values
+    for parent in parents:
+        here = here[_index(here, parent, override)] if isinstance(here, list) else here.setdefault(parent, {})
+        if not isinstance(here, dict | list):
+            raise ConfigError(f"--set {override}: {parent} is a single value and has no {last}.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: {text!r} is not a YAML value: {error}") from None
+    if isinstance(here, list):
+        here[_index(here, last, override)] = value
+    else:
+        here[last] = value
+
+
+def _index(items: list[Any], text: str, override: str) -> int:
+    if text.isdigit() and int(text) < len(items):
+        return int(text)
+    raise ConfigError(f"--set {override}: {text!r} should be a number from 0 to {len(items) - 1}.")
+
+
+def _anchor(study: Study, folder: Path) -> Study:
+    """Make every path of a study independent of where the command runs."""
+
+    def anchored(path: str) -> str:
+        return path if "://" in path else str((folder / path).absolute())
+
+    return study.model_copy(
+        update={
+            "work": anchored(study.work),
+            "collections": {
+                name: collection.model_copy(update={"root": anchored(collection.root)})
+                for name, collection in study.collections.items()
+            },
+            "annotations": tuple(
+                source.model_copy(update={"path": anchored(source.path)}) for source in study.annotations
+            ),
+            **{
+                name: stage.model_copy(update={"start": anchored(stage.start) if stage.start else None})
+                for name in ("pretrain", "rehearse", "train", "selftrain")
+                for stage in (getattr(study, name),)
+            },
+        }
+    )
