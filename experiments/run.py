@@ -46,7 +46,8 @@ from mast.errors import MissingExtraError
 from mast.models.checkpoint import load_model
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.finetune import EXPERTS, train_study
+from mast.training.finetune import train_study
+from mast.training.lessons import EXPERTS
 from mast.training.loop import End, Progress
 from mast.training.pretrain import pretrain_study
 from mast.training.rehearse import rehearse_study

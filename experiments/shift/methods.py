@@ -14,7 +14,7 @@ from mast.datasets.budget import Span, Strategy, propose
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.loading import FixedChunks
 from mast.recordings.store import AudioStore
-from mast.training.finetune import Lesson
+from mast.training.lessons import Lesson
 
 Stage = TypeVar("Stage", bound=DetectorStage)
 

@@ -22,7 +22,8 @@ from mast.errors import TrainingError
 from mast.models.encoder import SIZES, EncoderShape
 from mast.recordings.store import AudioStore
 from mast.training import selftrain
-from mast.training.finetune import FinetuneRecipe, Lesson, Redrawn, train_study
+from mast.training.finetune import FinetuneRecipe, train_study
+from mast.training.lessons import Lesson, Redrawn
 from mast.training.optimiser import running_mean
 from mast.training.pseudo_labels import learned_from, unsure_of
 from mast.training.rounds import Judged, why_rejected

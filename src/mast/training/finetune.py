@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,12 +15,11 @@ from torch import Generator, Tensor, nn
 
 from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
-from mast.datasets.examples import detection_examples, noise_bank, noise_places
-from mast.datasets.loading import Batch, Examples, InTurn, Joined, Places, read_batch
+from mast.datasets.examples import detection_examples, noise_bank
+from mast.datasets.loading import Batch, Examples, read_batch
 from mast.datasets.made_up import MadeUpCalls
-from mast.datasets.order import randomness, spread
+from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
-from mast.datasets.quiet import quiet_chunks
 from mast.datasets.split_table import existing
 from mast.detection.chunks import boxes_up_to, predict_chunks
 from mast.models.checkpoint import known_identity, save_model
@@ -38,6 +37,7 @@ from mast.study.products import STORE
 from mast.training.assignment import Targets, assign
 from mast.training.contrastive import Projection, Regions, contrastive_loss, draw_regions
 from mast.training.devices import start_fabric
+from mast.training.lessons import EXPERTS, Lesson, Redrawn, background_places, with_rehearsal
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
@@ -69,37 +69,6 @@ VALIDATION_STEP = -1
 """What is random in validation is the same in every epoch and unlike any step of training."""
 
 Losses = dict[str, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Redrawn:
-    """At every step the model that would be kept draws the boxes of the first `count` examples anew.
-
-    It hears them as they are; those of at least a score are learned from.
-    """
-
-    count: int
-    min_score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default.
-
-    Over examples from `made_up_from` on, calls that nobody made are laid, and theirs are the boxes. Sound in `unsure`
-    boxes, a list for each example, gives way to the background. The boxes of the first examples may be `redrawn`. The
-    model says which `verb` it comes of.
-    """
-
-    examples: Examples | None = None
-    backgrounds: Places | None = None
-    unsure: list[Tensor] | None = None
-    made_up_from: int | None = None
-    redrawn: Redrawn | None = None
-    verb: str = "train"
-
-
-EXPERTS = Lesson()
 
 
 class Finetuning(nn.Module):
@@ -167,11 +136,11 @@ class FinetuneRecipe:
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
-        lesson = _with_rehearsal(study, store, lesson)
+        lesson = with_rehearsal(study, store, lesson)
         self.sound = Sound(store, cast(Examples, lesson.examples))
         self.held = detection_examples(study, store, "val").chunks
         self.bank = noise_bank(
-            study, store, _backgrounds(study, store, lesson), NOISE_CHUNKS, self.settings.seed
+            study, store, background_places(study, store, lesson), NOISE_CHUNKS, self.settings.seed
         )
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
         self.unsure, self.made_up_from, self.redrawn = lesson.unsure, lesson.made_up_from, lesson.redrawn
@@ -334,26 +303,6 @@ class FinetuneRecipe:
         loaded = Loaded(self.description, network.detector, network.frontend)
         device = next(network.parameters()).device.type
         return predict_chunks(loaded, self.store, self.held.places(0, chosen), self.study.detection, device)
-
-
-def _with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
-    """The lesson, its examples the experts' if it has none, with as many made-up ones as the settings ask for."""
-    own = lesson.examples or detection_examples(study, store, "train").chunks
-    share = study.train.rehearsed_share
-    if not share:
-        return replace(lesson, examples=own)
-    quiet = quiet_chunks(study, store)
-    mixed = quiet[randomness(study.train.seed).permutation(len(quiet))]  # so that every epoch hears all sites
-    made_up = InTurn(mixed, round(len(own) * share / (1 - share)))
-    unsure = None if lesson.unsure is None else [*lesson.unsure, *[torch.zeros(0, 4)] * len(made_up)]
-    return replace(lesson, examples=Joined(own, made_up), unsure=unsure, made_up_from=len(own))
-
-
-def _backgrounds(study: Study, store: AudioStore, lesson: Lesson) -> Places:
-    """Where the sound to mix in is: as the lesson says, or else quiet chunks of all sites, or of the experts'."""
-    if lesson.backgrounds is not None:
-        return lesson.backgrounds
-    return quiet_chunks(study, store) if study.train.quiet_backgrounds else noise_places(study, store)
 
 
 def generator(seed: int, step: int, example: int) -> Generator:

@@ -22,7 +22,8 @@ from mast.models.frontend import FrontEnd
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.finetune import Lesson, learned_under, train_study
+from mast.training.finetune import learned_under, train_study
+from mast.training.lessons import Lesson
 from mast.training.loop import End, OnProgress
 from mast.training.run import Run
 

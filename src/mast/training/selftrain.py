@@ -33,7 +33,8 @@ from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import is_first_process
-from mast.training.finetune import SETTINGS, Lesson, Redrawn, train_study
+from mast.training.finetune import SETTINGS, train_study
+from mast.training.lessons import Lesson, Redrawn
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
     Pool,

@@ -1,0 +1,66 @@
+"""What a detector learns from: whose boxes, over which sound, with which backgrounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mast.config import Study
+from mast.datasets.examples import detection_examples, noise_places
+from mast.datasets.loading import Examples, InTurn, Joined, Places
+from mast.datasets.order import randomness
+from mast.datasets.quiet import quiet_chunks
+from mast.recordings.store import AudioStore
+
+
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """At every step the model that would be kept draws the boxes of the first `count` examples anew.
+
+    It hears them as they are; those of at least a score are learned from.
+    """
+
+    count: int
+    min_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default.
+
+    Over examples from `made_up_from` on, calls that nobody made are laid, and theirs are the boxes. Sound in `unsure`
+    boxes, a list for each example, gives way to the background. The boxes of the first examples may be `redrawn`. The
+    model says which `verb` it comes of.
+    """
+
+    examples: Examples | None = None
+    backgrounds: Places | None = None
+    unsure: list[Tensor] | None = None
+    made_up_from: int | None = None
+    redrawn: Redrawn | None = None
+    verb: str = "train"
+
+
+EXPERTS = Lesson()
+
+
+def with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
+    """The lesson, its examples the experts' if it has none, with as many made-up ones as the settings ask for."""
+    own = lesson.examples or detection_examples(study, store, "train").chunks
+    share = study.train.rehearsed_share
+    if not share:
+        return replace(lesson, examples=own)
+    quiet = quiet_chunks(study, store)
+    mixed = quiet[randomness(study.train.seed).permutation(len(quiet))]  # so that every epoch hears all sites
+    made_up = InTurn(mixed, round(len(own) * share / (1 - share)))
+    unsure = None if lesson.unsure is None else [*lesson.unsure, *[torch.zeros(0, 4)] * len(made_up)]
+    return replace(lesson, examples=Joined(own, made_up), unsure=unsure, made_up_from=len(own))
+
+
+def background_places(study: Study, store: AudioStore, lesson: Lesson) -> Places:
+    """Where the sound to mix in is: as the lesson says, or else quiet chunks of all sites, or of the experts'."""
+    if lesson.backgrounds is not None:
+        return lesson.backgrounds
+    return quiet_chunks(study, store) if study.train.quiet_backgrounds else noise_places(study, store)
