@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -17,11 +16,10 @@ from experiments.baselines.energy import Energy
 from experiments.baselines.network import Network, Size
 from experiments.baselines.pyramids import FasterRcnn, Fcos
 from experiments.baselines.yolo import Yolo
-from mast.boxes import area, clip
 from mast.config import Detection, Study
 from mast.datasets.loading import Places
 from mast.datasets.split_table import existing
-from mast.detection.chunks import BATCH, OnProgress
+from mast.detection.chunks import BATCH, OnProgress, up_to
 from mast.detection.evaluate import Evaluated, Tested, evaluate_model
 from mast.errors import ModelError
 from mast.evaluation.intervals import RESAMPLES
@@ -68,7 +66,7 @@ class ChunkFinder:
         with torch.no_grad(), autocast(self.kind):
             found = self._found(waves, counts)
         ends = filled / self._frontend.logmel.shift_samples
-        return [_up_to(item, end) for item, end in zip(found, ends.tolist(), strict=True)]
+        return [up_to(item, end) for item, end in zip(found, ends.tolist(), strict=True)]
 
     def _found(self, waves: Tensor, counts: Tensor) -> list[Detections]:
         frontend = self._frontend
@@ -76,13 +74,6 @@ class ChunkFinder:
             frames = torch.tensor([frontend.logmel.frames_in(count) for count in counts.tolist()])
             return self._network.find(frontend.levels(waves, counts), frames.to(self.kind))
         return self._network.find(frontend(waves, counts))
-
-
-def _up_to(found: Detections, end_frames: float) -> Detections:
-    """The boxes on the CPU, cut to where the sound ends."""
-    boxes = clip(found.boxes.float().cpu(), (0, 0, end_frames, math.inf))
-    is_box = area(boxes) > 0
-    return Detections(boxes[is_box], found.scores.float().cpu()[is_box])
 
 
 def find_chunks(

@@ -109,7 +109,8 @@ ROUNDS = (
 )
 """Where the laptop's round goes beyond the paper, back to it: its least score, and an encoder that is opened in turn.
 
-The paper repeats it once or twice; one round is half of the work."""
+The paper takes one round or two; one is half of the work.
+"""
 
 TWICE = ("selftrain.rounds=2",)
 """A second round, taught by the student of the first."""

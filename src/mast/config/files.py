@@ -118,8 +118,8 @@ def _anchor(study: Study, folder: Path) -> Study:
             ),
             **{
                 name: stage.model_copy(update={"start": anchored(stage.start) if stage.start else None})
-                for name in ("pretrain", "rehearse", "train", "selftrain")
-                for stage in (getattr(study, name),)
+                for name, stage in study
+                if "start" in getattr(type(stage), "model_fields", ())
             },
         }
     )

@@ -83,10 +83,10 @@ class BoxFinder:
 def boxes_up_to(end_frames: Sequence[float], output: HeadOutput, settings: Detection) -> list[Detections]:
     """Boxes of chunks whose sound ends there, on the CPU, best first; none reaches beyond it. B, (B, N) → B"""
     every = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
-    return [_up_to(found, end) for found, end in zip(every, end_frames, strict=True)]
+    return [up_to(found, end) for found, end in zip(every, end_frames, strict=True)]
 
 
-def _up_to(found: Detections, end_frames: float) -> Detections:
+def up_to(found: Detections, end_frames: float) -> Detections:
     """The boxes on the CPU, cut to where the sound ends."""
     boxes = clip(found.boxes.float().cpu(), (0, 0, end_frames, math.inf))
     is_box = area(boxes) > 0
