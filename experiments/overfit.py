@@ -71,6 +71,7 @@ def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
         "model": {"adapter": "upsampling"},
         "train": {
             "rehearsed_share": 0,
+            "min_steps": 0,
             "epochs": steps,
             "warmup_epochs": 5,
             "lr": lr,

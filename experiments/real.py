@@ -31,7 +31,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -42,10 +42,10 @@ from experiments.baselines.train import train_baseline
 from experiments.review_loop import mast
 from experiments.run import RESULTS, Table, earlier, kept_of, told, told_stage
 from experiments.shift.kept import keep_together, threshold_of
-from experiments.shift.methods import METHODS, Method, Stage, stretched
+from experiments.shift.methods import METHODS, Method
 from experiments.shift.summary import mean_interval
 from experiments.soundscapes.world import SIZES
-from mast.config import Chunking, Study, dump_study, load_study
+from mast.config import Chunking, DetectorStage, Study, dump_study, load_study
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.split_table import SPLITS_TABLE, existing
 from mast.detection.evaluate import evaluate_study
@@ -62,6 +62,7 @@ from mast.training.pseudo_labels import pool_of
 from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study
 
+Stage = TypeVar("Stage", bound=DetectorStage)
 CONFIGS = Path(__file__).parents[1] / "configs"
 ROWS = (
     "energy",
@@ -305,7 +306,8 @@ class Trial:
         study, run = self.study(method), Run(self.folder / "cells" / f"{method}_{steps}")
         labelled = len(detection_examples(study, AudioStore(existing(study, STORE)), TRAIN).chunks)
         chunks = round(labelled / (1 - study.train.rehearsed_share))
-        study = study.model_copy(update={"train": lasting(study.train, steps, chunks)})
+        train = lasting(study.train, steps, chunks).model_copy(update={"min_steps": 0})
+        study = study.model_copy(update={"train": train})
         baseline = METHODS[method].baseline
         learn = partial(train_baseline, baseline) if baseline else train_study
         _finished(learn(study, run, "auto", told(f"{self.name} {run.folder.name}")))
@@ -356,9 +358,21 @@ def labels_without(hidden: Container[str], table: Path, out: Path, columns: Sequ
 
 
 def lasting(settings: Stage, steps: int, chunks: int) -> Stage:
-    """A stage of about so many steps over so many chunks."""
-    an_epoch = chunks // min(settings.batch, chunks)
-    return stretched(settings, steps / (settings.epochs * an_epoch))
+    """A stage of about so many steps over so many chunks; all that is counted in epochs lasts as much longer."""
+    an_epoch, unfreezing = chunks // min(settings.batch, chunks), settings.unfreezing
+    factor = steps / (settings.epochs * an_epoch)
+    turns = {
+        "first_epoch": round(unfreezing.first_epoch * factor),
+        "every_epochs": max(1, round(unfreezing.every_epochs * factor)),
+    }
+    return settings.model_copy(
+        update={
+            "epochs": max(1, round(settings.epochs * factor)),
+            "warmup_epochs": settings.warmup_epochs * factor,
+            "picture_epochs": max(1, round(settings.picture_epochs * factor)),
+            "unfreezing": unfreezing.model_copy(update=turns),
+        }
+    )
 
 
 def steps_of(folder: Path) -> int:

@@ -236,7 +236,7 @@ def settings_of(source: Path, labelled: Path, loop: Loop) -> dict[str, Any]:
         "chunking": {"chunk_s": 5.12, "hop_s": 2.56},
         "normalisation": "band-median",
         "model": {"adapter": "upsampling"},
-        "train": {"rehearsed_share": 0},
+        "train": {"rehearsed_share": 0, "min_steps": 0},
         "splits": {
             "train": 0.8,
             "val": 0.2,

@@ -197,6 +197,7 @@ def test_init_asks_a_person_for_what_the_recordings_do_not_tell(desk, monkeypatc
         (["init", "demo/card", "--out", "there.yaml"], "already there"),
         (["init", "nowhere"], "no such folder"),
         (["init", "demo/boxes"], "no recordings in this folder, nor below it. Is it the right one?"),
+        (["init", "demo/card", "--preset", "phone"], "there is no 'phone'. Known: laptop, paper, trial."),
         (["splits", "there.yaml"], "mast scan"),
         (["budget", "there.yaml"], "mast splits"),
         (["budget", "there.yaml", "--strategy", "lucky"], "time-balanced"),

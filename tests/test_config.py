@@ -158,7 +158,7 @@ def test_the_papers_preset_is_the_defaults():
 
 
 def test_an_unknown_preset_is_refused_with_those_there_are(study_file):
-    with pytest.raises(ConfigError, match=r"preset: there is no 'phone'. Known: laptop, paper."):
+    with pytest.raises(ConfigError, match=r"preset: there is no 'phone'. Known: laptop, paper, trial."):
         load_study(study_file("preset: phone"))
 
 

@@ -76,6 +76,15 @@ def test_a_stage_lasts_as_long_as_it_should_but_for_half_an_epoch(steps, chunks,
     assert abs(stage.epochs * an_epoch - steps) <= max(an_epoch / 2, an_epoch - steps) + 1e-6
 
 
+def test_all_that_is_counted_in_epochs_lasts_as_much_longer():
+    unfreezing = Unfreezing(first_epoch=4, every_epochs=4)
+    train = Train(batch=4, epochs=40, warmup_epochs=2, picture_epochs=5, unfreezing=unfreezing)
+    longer = lasting(train, 336, 8)
+    assert (longer.epochs, longer.warmup_epochs, longer.picture_epochs) == (168, 8.4, 21)
+    assert (longer.unfreezing.first_epoch, longer.unfreezing.every_epochs) == (17, 17)
+    assert lasting(train, 80, 8) == train
+
+
 def test_an_encoder_that_is_open_from_the_start_stays_so_in_a_longer_stage():
     stage = lasting(Train(batch=4, epochs=10, unfreezing=Unfreezing(first_epoch=0)), 200, 8)
     assert (stage.epochs, stage.unfreezing.first_epoch) == (100, 0)

@@ -13,7 +13,7 @@ import pytest
 from experiments.markdown import grid, interval
 from experiments.run import FIGURES, Table, kept_of, show, summary_of, write_tables
 from experiments.shift.kept import keep
-from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened, stretched
+from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened
 from experiments.shift.summary import (
     BASELINES,
     HEADLINE,
@@ -40,7 +40,7 @@ from experiments.shift.tables import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mast.config import Pretrain, Train, Unfreezing, load_study
+from mast.config import Pretrain, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.order import Order
 from mast.evaluation.figures import SEED
@@ -48,6 +48,7 @@ from mast.evaluation.intervals import confidence_interval
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.recordings.store import AudioStore
 from mast.storage import join
+from mast.training.lessons import often_enough
 from tests.evaluation.studies import study_under_shift
 
 RECORDINGS = 6
@@ -106,14 +107,7 @@ def test_every_method_has_a_place_in_a_table_and_every_title_a_method():
     assert set(BASELINES) == {"energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo"}
 
 
-def test_what_is_counted_in_epochs_is_stretched_so_that_the_steps_stay():
-    train = Train(
-        epochs=40, warmup_epochs=2, picture_epochs=5, unfreezing=Unfreezing(first_epoch=4, every_epochs=4)
-    )
-    longer = stretched(train, 4.2)
-    assert (longer.epochs, longer.warmup_epochs, longer.picture_epochs) == (168, 8.4, 21)
-    assert (longer.unfreezing.first_epoch, longer.unfreezing.every_epochs) == (17, 17)
-    assert stretched(train, 1.0) == train
+def test_a_shorter_pretraining_warms_up_as_much_sooner():
     third = shortened(Pretrain(epochs=40, warmup_epochs=4), 1 / 3)
     assert third.epochs == 13 and third.warmup_epochs == pytest.approx(4 / 3)
 
@@ -124,8 +118,9 @@ def study_file(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("strategy", ["random", "sequential", "time-balanced"])
-def test_a_budget_keeps_whole_recordings_of_its_share_and_the_number_of_steps(strategy, study_file):
-    study = load_study(study_file, ["train.batch=4", "train.epochs=20"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_budget_keeps_whole_recordings_of_its_share_and_the_number_of_steps(strategy, share, study_file):
+    study = load_study(study_file, ["train.batch=4", "train.epochs=20", f"train.rehearsed_share={share}"])
     store = AudioStore(join(study.work, "audio.lance"))
     every = detection_examples(study, store, "train")
     rows_of = {}
@@ -147,10 +142,15 @@ def test_a_budget_keeps_whole_recordings_of_its_share_and_the_number_of_steps(st
         tuple(place) for place, own in zip(kept, boxes, strict=True) if not len(own)
     }
     steps = [
-        Order(len(chunks), 4, 0, whole_batches=True).steps_per_epoch * item.train.epochs
+        Order(
+            round(len(often_enough(chunks, item.train)) / (1 - share)), 4, 0, whole_batches=True
+        ).steps_per_epoch
+        * item.train.epochs
         for chunks, item in ((every.chunks, study), (lesson.examples, changed))
     ]
-    assert steps[1] == pytest.approx(steps[0], rel=0.05)
+    assert steps[1] == steps[0]
+    once, _ = budgeted(study, store, Budget(0.5, strategy, is_repeated=False), 0)
+    assert often_enough(lesson.examples, once.train) is lesson.examples
 
 
 def test_a_sequential_budget_takes_the_first_by_the_clock_and_another_seed_draws_otherwise(study_file):

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from mast.config import DetectorStage, Pretrain, Study, Train
+from mast.config import Pretrain, Study
 from mast.datasets.budget import Span, Strategy, propose
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.loading import FixedChunks
 from mast.recordings.store import AudioStore
 from mast.training.lessons import Lesson
 
-Stage = TypeVar("Stage", bound=DetectorStage)
-
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A share of the labelled minutes, chosen as `mast budget` would have."""
+    """A share of the labelled minutes, chosen as `mast budget` would have.
+
+    They come as often as it takes for the steps that all of them would have had, or else once an epoch, in fewer steps.
+    """
 
     share: float
     strategy: Strategy
+    is_repeated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ PAPER = (
     "pretrain.epoch_hours=null",
     "model.adapter=upsampling",
     "train.rehearsed_share=0",
+    "train.min_steps=0",
     "train.epochs=40",
     "train.warmup_epochs=2",
 )
@@ -125,7 +127,7 @@ TAUGHT = (
     "selftrain.silence_unsure=true",
 )
 
-PRESET = (*ROBUST, *DETAIL, *AT_ONCE, "pretrain.epoch_hours=10")
+PRESET = (*ROBUST, *DETAIL, *AT_ONCE, "pretrain.epoch_hours=10", "train.min_steps=1000")
 """All that the laptop's preset has beyond the paper, up to its rounds of self-training."""
 
 METHODS: Mapping[str, Method] = {
@@ -166,6 +168,8 @@ METHODS: Mapping[str, Method] = {
     "at_once_detail": Method(PRESET),
     "at_once_detail_long": Method((*PRESET, *LONG)),
     "at_once_detail_there": Method((*PRESET, *THERE)),
+    "at_once_detail_tenth": Method(PRESET, budget=Budget(0.1, "random")),
+    "at_once_detail_tenth_once": Method(PRESET, budget=Budget(0.1, "random", is_repeated=False)),
     "at_once_detail_control": Method((*PRESET, "selftrain.curriculum=control"), teacher="at_once_detail"),
     "at_once_detail_st": Method(PRESET, teacher="at_once_detail"),
     "at_once_detail_redrawn": Method((*PRESET, "selftrain.redraw=true"), teacher="at_once_detail"),
@@ -179,7 +183,7 @@ RECOMMENDED = "at_once_detail"
 
 
 def budgeted(study: Study, store: AudioStore, budget: Budget, seed: int) -> tuple[Study, Lesson]:
-    """A study that learns from a share of its labelled recordings alone, for as many steps as from all of them.
+    """A study that learns from a share of its labelled recordings alone, and what is in these.
 
     Backgrounds come from these recordings too: that a chunk is quiet is also a label. Validation stays whole.
     """
@@ -190,7 +194,9 @@ def budgeted(study: Study, store: AudioStore, budget: Budget, seed: int) -> tupl
     rows = np.flatnonzero([name in chosen for name in names])
     places, boxes = labelled.chunks.places(0, rows), labelled.chunks.boxes(rows)
     quiet = places[[not len(own) for own in boxes]]
-    train = stretched(study.train, _steps(len(names), study.train) / _steps(len(rows), study.train))
+    an_epoch = round(len(names) / (1 - study.train.rehearsed_share)) // study.train.batch
+    steps = study.train.epochs * an_epoch if budget.is_repeated else 0
+    train = study.train.model_copy(update={"min_steps": steps})
     return study.model_copy(update={"train": train}), Lesson(FixedChunks(places, boxes), quiet)
 
 
@@ -204,28 +210,6 @@ def _spans(table: pa.Table) -> list[Span]:
         first = spans.setdefault(name, Span(name, start_s, start_s, site, start_local))
         spans[name] = replace(first, end_s=start_s + filled_s)
     return list(spans.values())
-
-
-def _steps(chunks: int, settings: Train) -> int:
-    """Steps of an epoch, of whole batches."""
-    return max(1, chunks // settings.batch)
-
-
-def stretched(settings: Stage, factor: float) -> Stage:
-    """Everything that is counted in epochs, so many times as long."""
-    unfreezing = settings.unfreezing
-    turns = {
-        "first_epoch": round(unfreezing.first_epoch * factor),
-        "every_epochs": max(1, round(unfreezing.every_epochs * factor)),
-    }
-    return settings.model_copy(
-        update={
-            "epochs": max(1, round(settings.epochs * factor)),
-            "warmup_epochs": settings.warmup_epochs * factor,
-            "picture_epochs": max(1, round(settings.picture_epochs * factor)),
-            "unfreezing": unfreezing.model_copy(update=turns),
-        }
-    )
 
 
 def shortened(settings: Pretrain, share: float) -> Pretrain:

@@ -62,7 +62,12 @@ BUDGET = {
     f"labels_{share}_{strategy.replace('-', '_')}": f"{share} % of labelled minutes, {strategy}"
     for share in (25, 50)
     for strategy in ("sequential", "random", "time-balanced")
-} | {"mast": "all of them"}
+} | {
+    "mast": "all of them",
+    "at_once_detail_tenth_once": "10 %, random, by what is recommended, each label once an epoch",
+    "at_once_detail_tenth": "10 %, random, by what is recommended, as many steps as with all",
+    "at_once_detail": "all of them, by what is recommended",
+}
 
 DETAILS = {
     "precision": "precision",

@@ -18,7 +18,7 @@ from mast.datasets.examples import (
     pretraining_examples,
     statistics_spans,
 )
-from mast.datasets.loading import AnyOffset, FixedChunks, InTurn, Joined, batches
+from mast.datasets.loading import AnyOffset, FixedChunks, InTurn, Joined, Repeated, batches
 from mast.datasets.order import Order
 from mast.datasets.preparing import prepare_study, read_normalisation
 from mast.datasets.split_summary import split_study
@@ -271,6 +271,20 @@ def test_in_as_many_epochs_as_it_takes_every_chunk_has_had_its_turn_as_often_as_
     chunks = InTurn(np.arange(2 * pool).reshape(-1, 2), count)
     heard = np.concatenate([chunks.places(epoch, np.arange(count)) for epoch in range(pool)])
     assert np.bincount(heard[:, 0] // 2).tolist() == [count] * pool
+
+
+@given(own=st.integers(1, 9), more=st.integers(0, 30))
+def test_what_is_repeated_comes_as_often_as_any_other_or_once_more(own, more):
+    boxes = [torch.full((number % 3, 4), float(number)) for number in range(own)]
+    few = FixedChunks(np.arange(2 * own).reshape(-1, 2), boxes, torch.arange(own) / 10)
+    often = Repeated(few, own + more)
+    assert len(often) == own + more
+    everything = np.arange(len(often))
+    numbers = often.places(0, everything)[:, 0] // 2
+    counts = np.bincount(numbers, minlength=own)
+    assert counts.min() >= 1 and counts.max() - counts.min() <= 1
+    assert all(map(torch.equal, often.boxes(everything), few.boxes(numbers)))
+    assert torch.equal(often.weights(everything), few.weights(numbers))
 
 
 def test_nothing_to_load_is_told(store):

@@ -76,6 +76,13 @@ def test_a_draft_without_answers_loads_and_keeps_every_choice_as_a_comment(tmp_p
     assert "# site:" in text and "# time_zone:" in text and "# annotations:" in text
 
 
+@pytest.mark.parametrize("preset", ["laptop", "paper", "trial"])
+def test_a_draft_begins_from_the_preset_that_was_asked_for(tmp_path, preset):
+    wanted = load_study(None, [f"preset={preset}"])
+    study = drafted(Answers("cards", preset=preset), tmp_path)
+    assert (study.preset, study.train, study.selftrain) == (preset, wanted.train, wanted.selftrain)
+
+
 @pytest.mark.parametrize("name", ["on", "7", "a: b", "# not a comment", "ñandú", "it's", "x\ty"])
 def test_odd_folder_names_and_labels_survive(tmp_path, name):
     from collections import Counter

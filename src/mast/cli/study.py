@@ -76,18 +76,27 @@ def init(
         list[str] | None,
         typer.Option(metavar="LABEL", help="A label that counts as neither; may be given again."),
     ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Settings to begin from: laptop, paper, or trial to see every command work in minutes.",
+        ),
+    ] = "laptop",
     out: Annotated[Path, typer.Option(metavar="FILE", help="The study file to write.")] = Path("study.yaml"),
 ) -> None:
     """Write a first study file.
 
     Looks at the recordings and tables first, and asks for what they do not tell if a person is there to answer.
     """
+    from mast.config import load_study
     from mast.recordings.metadata import Naming
     from mast.storage import written_whole
     from mast.study.draft import Answers, look_at_recordings, look_at_tables, write_draft
 
     if out.exists():
         raise ConfigError(f"{out} is already there. Name another file with --out.")
+    load_study(None, [f"preset={preset}"])  # refuses one that there is not, before anything is asked
     seen = look_at_recordings(recordings, Naming(site, time_zone))
     if not seen.recordings:
         raise ConfigError(f"{recordings}: no recordings in this folder, nor below it. Is it the right one?")
@@ -100,7 +109,7 @@ def init(
     tables = look_at_tables(boxes) if boxes else None
     if tables:
         typer.echo(tables.summary())
-    answers = Answers(recordings, site, time_zone, tables, tuple(noise or ()), tuple(ignored or ()))
+    answers = Answers(recordings, site, time_zone, tables, tuple(noise or ()), tuple(ignored or ()), preset)
     with written_whole(str(out)) as file:
         file.write(write_draft(answers, out).encode())
     typer.echo(f"Written: {out}. Read it, change what is not right, then: mast scan {out}")

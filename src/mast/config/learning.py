@@ -242,6 +242,11 @@ class DetectorStage(Optimisation):
 class Train(DetectorStage):
     """Supervised training of the detector (paper, detector table)."""
 
+    min_steps: int = Field(
+        default=0,
+        ge=0,
+        description="Least steps in all: where labels are too few for that, they come several times in an epoch",
+    )
     rehearsed_share: float = Field(
         default=0.0,
         ge=0,

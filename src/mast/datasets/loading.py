@@ -126,6 +126,32 @@ class InTurn(_Unlabelled):
         return self._places[(epoch * self._count + examples) % len(self._places)]
 
 
+class Repeated:
+    """So many examples in an epoch out of fewer: each comes as often as any other, or once more."""
+
+    def __init__(self, examples: Examples, count: int) -> None:
+        self._examples, self._count = examples, count
+
+    def __len__(self) -> int:
+        """Number of examples in an epoch, each counted whenever it comes."""
+        return self._count
+
+    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
+        """Where the examples lie in an epoch."""
+        return self._examples.places(epoch, self._own(examples))
+
+    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+        """Boxes of each example."""
+        return self._examples.boxes(self._own(examples))
+
+    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+        """How much each example counts."""
+        return self._examples.weights(self._own(examples))
+
+    def _own(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return examples * len(self._examples) // self._count
+
+
 class Joined:
     """The examples of one, and after them those of another."""
 

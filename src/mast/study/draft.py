@@ -68,6 +68,7 @@ class Answers:
     tables: Tables | None = None
     noise: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    preset: str = "laptop"
 
 
 def look_at_recordings(root: str, naming: Naming) -> Sighting:
@@ -99,7 +100,9 @@ def write_draft(answers: Answers, out: Path) -> str:
         "# A study: where the sound is, what experts said about it, and how it is used.",
         "# Every setting that is not here has its default; `mast config` shows them all.",
         "",
-        "preset: laptop                  # a small model for any machine, which held best at new sites; paper: for a GPU",
+        "# laptop: a small model for any machine, which held best at new sites; paper: for a GPU; trial: to try commands",
+        f"preset: {answers.preset}",
+        "",
         "work: work                      # everything MAST makes goes here",
         "",
         "collections:",

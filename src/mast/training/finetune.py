@@ -37,7 +37,7 @@ from mast.study.products import STORE
 from mast.training.assignment import Targets, assign
 from mast.training.contrastive import Projection, Regions, contrastive_loss, draw_regions
 from mast.training.devices import start_fabric
-from mast.training.lessons import EXPERTS, Lesson, Redrawn, background_places, with_rehearsal
+from mast.training.lessons import EXPERTS, Lesson, Redrawn, background_places, whole_lesson
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
@@ -136,7 +136,7 @@ class FinetuneRecipe:
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
-        lesson = with_rehearsal(study, store, lesson)
+        lesson = whole_lesson(study, store, lesson)
         self.sound = Sound(store, cast(Examples, lesson.examples))
         self.held = detection_examples(study, store, "val").chunks
         self.bank = noise_bank(

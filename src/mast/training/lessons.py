@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from mast.config import Study
+from mast.config import Study, Train
 from mast.datasets.examples import detection_examples, noise_places
-from mast.datasets.loading import Examples, InTurn, Joined, Places
+from mast.datasets.loading import Examples, InTurn, Joined, Places, Repeated
 from mast.datasets.order import randomness
 from mast.datasets.quiet import quiet_chunks
 from mast.recordings.store import AudioStore
@@ -46,17 +47,24 @@ class Lesson:
 EXPERTS = Lesson()
 
 
-def with_rehearsal(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
-    """The lesson, its examples the experts' if it has none, with as many made-up ones as the settings ask for."""
-    own = lesson.examples or detection_examples(study, store, "train").chunks
-    share = study.train.rehearsed_share
+def whole_lesson(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
+    """The lesson, its examples the experts' if it has none, as often and with as much made up as settings ask."""
+    settings, share = study.train, study.train.rehearsed_share
+    own = often_enough(lesson.examples or detection_examples(study, store, "train").chunks, settings)
     if not share:
         return replace(lesson, examples=own)
     quiet = quiet_chunks(study, store)
-    mixed = quiet[randomness(study.train.seed).permutation(len(quiet))]  # so that every epoch hears all sites
+    mixed = quiet[randomness(settings.seed).permutation(len(quiet))]  # so that every epoch hears all sites
     made_up = InTurn(mixed, round(len(own) * share / (1 - share)))
     unsure = None if lesson.unsure is None else [*lesson.unsure, *[torch.zeros(0, 4)] * len(made_up)]
     return replace(lesson, examples=Joined(own, made_up), unsure=unsure, made_up_from=len(own))
+
+
+def often_enough(examples: Examples, settings: Train) -> Examples:
+    """Examples so often in an epoch that all epochs together, with what is made up, have the least number of steps."""
+    steps = math.ceil(settings.min_steps / settings.epochs)
+    wanted = math.ceil(steps * settings.batch * (1 - settings.rehearsed_share))
+    return Repeated(examples, wanted) if wanted > len(examples) > 0 else examples
 
 
 def background_places(study: Study, store: AudioStore, lesson: Lesson) -> Places:
