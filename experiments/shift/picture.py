@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from experiments.shift.tables import MAIN, SPLITS
 from mast.pictures.curves import COLOURS, GRID, HEIGHT_IN, WIDTH_IN
 
-ROLES = ("best_baseline", "scratch", "mast", "mast_st", "rehearsed", "recommended", "at_once_detail_st")
+ROLES = (
+    "best_baseline",
+    "scratch",
+    "mast",
+    "mast_st",
+    "fcos_at_once",
+    "recommended",
+    "at_once_detail_st",
+)
 FIGURES = {"f1": "F1 at the threshold of validation", "ap": "Average precision"}
 APART = 0.09
 """Steps between methods of one test set, of the distance between test sets."""

@@ -36,6 +36,7 @@ HEADLINE = (
     "rehearsed",
     "rehearsed_control",
     "rehearsed_st",
+    "fcos_at_once",
     "recommended",
     "at_once_detail_control",
     "at_once_detail_st",
