@@ -23,7 +23,7 @@ TABLES = (
     *(learning.rounds, learning.anatomy, learning.thresholds, learning.site_thresholds, learning.review_loop),
     *(likeness.search, likeness.search_scale, likeness.retrieval, likeness.novelty),
 )
-SHIFT = ("headline", "main", "differences", "targets", "ablations", "details")
+SHIFT = ("headline", "main", "differences", "targets", "ablations", "budget", "details")
 FIGURES: Mapping[str, Callable[[], str]] = {
     **{table.__name__: table for table in TABLES},
     **{f"shift_{name}": learning.shift(name) for name in SHIFT},
