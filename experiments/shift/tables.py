@@ -63,7 +63,7 @@ BUDGET = {
     for share in (25, 50)
     for strategy in ("sequential", "random", "time-balanced")
 } | {
-    "mast": "all of them",
+    "mast": "all of them, by MAST",
     "at_once_detail_tenth_once": "10 %, random, by what is recommended, each label once an epoch",
     "at_once_detail_tenth": "10 %, random, by what is recommended, as many steps as with all",
     "at_once_detail": "all of them, by what is recommended",
