@@ -57,6 +57,7 @@ from mast.evaluation.metrics import Ranking, best_threshold
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.finetune import train_study
+from mast.training.lessons import with_made_up
 from mast.training.loop import End
 from mast.training.pseudo_labels import pool_of
 from mast.training.run import Run
@@ -305,8 +306,9 @@ class Trial:
         """A detector that has learned from the labels, and from made-up calls beside them, for so many steps."""
         study, run = self.study(method), Run(self.folder / "cells" / f"{method}_{steps}")
         labelled = len(detection_examples(study, AudioStore(existing(study, STORE)), TRAIN).chunks)
-        chunks = round(labelled / (1 - study.train.rehearsed_share))
-        train = lasting(study.train, steps, chunks).model_copy(update={"min_steps": 0})
+        train = lasting(study.train, steps, with_made_up(labelled, study.train)).model_copy(
+            update={"min_steps": 0}
+        )
         study = study.model_copy(update={"train": train})
         baseline = METHODS[method].baseline
         learn = partial(train_baseline, baseline) if baseline else train_study

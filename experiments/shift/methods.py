@@ -13,7 +13,7 @@ from mast.datasets.budget import Span, Strategy, propose
 from mast.datasets.examples import TRAIN, detection_examples
 from mast.datasets.loading import FixedChunks
 from mast.recordings.store import AudioStore
-from mast.training.lessons import Lesson
+from mast.training.lessons import Lesson, with_made_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def budgeted(study: Study, store: AudioStore, budget: Budget, seed: int) -> tupl
     rows = np.flatnonzero([name in chosen for name in names])
     places, boxes = labelled.chunks.places(0, rows), labelled.chunks.boxes(rows)
     quiet = places[[not len(own) for own in boxes]]
-    an_epoch = round(len(names) / (1 - study.train.rehearsed_share)) // study.train.batch
+    an_epoch = with_made_up(len(names), study.train) // study.train.batch
     steps = study.train.epochs * an_epoch if budget.is_repeated else 0
     train = study.train.model_copy(update={"min_steps": steps})
     return study.model_copy(update={"train": train}), Lesson(FixedChunks(places, boxes), quiet)

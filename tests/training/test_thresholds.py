@@ -41,4 +41,4 @@ def test_the_score_of_a_good_f1_by_hand() -> None:
     assert chosen.score == pytest.approx(0.55)
     assert chosen.results["validation_f1"] == 1.0
     assert chosen.results["validation_ap_area"] == 1.0
-    assert chosen.reason == "good F1 on validation"
+    assert chosen.reason == "nearly the highest F1 on validation"

@@ -55,7 +55,7 @@ def whole_lesson(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
         return replace(lesson, examples=own)
     quiet = quiet_chunks(study, store)
     mixed = quiet[randomness(settings.seed).permutation(len(quiet))]  # so that every epoch hears all sites
-    made_up = InTurn(mixed, round(len(own) * share / (1 - share)))
+    made_up = InTurn(mixed, with_made_up(len(own), settings) - len(own))
     unsure = None if lesson.unsure is None else [*lesson.unsure, *[torch.zeros(0, 4)] * len(made_up)]
     return replace(lesson, examples=Joined(own, made_up), unsure=unsure, made_up_from=len(own))
 
@@ -65,6 +65,11 @@ def often_enough(examples: Examples, settings: Train) -> Examples:
     steps = math.ceil(settings.min_steps / settings.epochs)
     wanted = math.ceil(steps * settings.batch * (1 - settings.rehearsed_share))
     return Repeated(examples, wanted) if wanted > len(examples) > 0 else examples
+
+
+def with_made_up(examples: int, settings: Train) -> int:
+    """How many examples an epoch has, of so many with boxes of their own and the made-up ones beside them."""
+    return round(examples / (1 - settings.rehearsed_share))
 
 
 def background_places(study: Study, store: AudioStore, lesson: Lesson) -> Places:

@@ -45,7 +45,9 @@ def choose_threshold(
         f"validation_{name}": value for name, value in measured.items() if math.isfinite(value)
     }
     reason = (
-        "good F1 on validation" if is_told else "least score of a candidate: nothing was found on validation"
+        "nearly the highest F1 on validation"
+        if is_told
+        else "least score of a candidate: nothing was found on validation"
     )
     return Threshold(score, reason, results)
 
