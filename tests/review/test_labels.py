@@ -24,6 +24,7 @@ from mast.events import Reviewed
 from mast.example import write_example
 from mast.review.export import export_reviewed
 from mast.review.labels import write_labels
+from mast.review.material import open_material
 from mast.review.next import next_in_round
 from mast.review.sounds import sounds_of
 from mast.review.taking import take, without
@@ -224,6 +225,93 @@ def test_a_label_means_what_the_study_says_and_what_it_does_not_know_is_an_anima
     strict = study.model_copy(update={"labels": Labels(animal=("hoot",)), "annotations": ()})
     told = read_expertise(strict, [own.recording_id])
     assert [item.kind for item in told.annotations] == ["animal", "animal", "ignored"]
+
+
+@pytest.fixture
+def table_of_experts(desk):
+    """The study of the desk with three boxes in a table, one of them without frequencies, and a recording's rest open."""
+    _, own = desk
+    Path("own.csv").write_text(
+        "recording,start_s,end_s,low_hz,high_hz,label\n"
+        f"{own.recording_id},2,3,1000,3000,whistle\n{own.recording_id},6,7,,,whistle\n{own.recording_id},12,13,500,900,hoot\n",
+        "utf-8",
+    )
+    text = Path("study.yaml").read_text("utf-8")
+    Path("study.yaml").write_text(
+        text.replace("annotations:\n", "annotations:\n  - {path: own.csv, format: csv}\n"), "utf-8"
+    )
+    mast("scan", "study.yaml")
+    return own
+
+
+def labels_in(recording_id: str) -> list[tuple]:
+    rows = pq.read_table("work/annotations.parquet").to_pylist()
+    return sorted(
+        (row["start_s"], row["low_hz"], row["kind"], row["label"])
+        for row in rows
+        if row["recording_id"] == recording_id
+    )
+
+
+def test_a_study_reviewed_itself_has_its_boxes_corrected_and_the_rest_as_it_was(table_of_experts):
+    own = table_of_experts
+    elsewhere = len(pq.read_table("work/annotations.parquet")) - 3
+    material = open_material("study.yaml")
+    frog, whole, owl = material.sounds_of(own.recording_id).to_pylist()
+    verdicts = [
+        about(frog, "accepted", start_s=2.25, label="toad"),
+        about(whole, "accepted", label="whistle"),
+        verdict("drawn-1", recording_id=own.recording_id, start_s=20.0, end_s=21.0, score=None),
+        about(owl, "rejected"),
+    ]
+    store(Path("work/review.sqlite"), verdicts)
+    assert next_in_round(load_study(Path("study.yaml")), "study.yaml") == "mast labels study.yaml"
+    told = mast("labels", "study.yaml")
+    assert "3 sounds, 1 of them drawn by hand" in told and "1 sounds rejected" in told
+    after = [
+        (2.25, 1000.0, "animal", "toad"), (6.0, None, "animal", "whistle"), (20.0, 1000.0, "animal", None),
+    ]  # fmt: skip
+    assert labels_in(own.recording_id) == after
+    assert len(pq.read_table("work/annotations.parquet")) == elsewhere + 3
+    again = open_material("study.yaml").sounds.to_pylist()
+    assert [row["event_id"] for row in again] == [row["event_id"] for row in material.sounds.to_pylist()]
+    mast("labels", "study.yaml")
+    assert labels_in(own.recording_id) == after
+
+
+def test_what_nobody_decides_about_stays_and_what_nobody_can_tell_teaches_nothing(table_of_experts):
+    own = table_of_experts
+    owl = open_material("study.yaml").sounds_of(own.recording_id).to_pylist()[2]
+    store(Path("work/review.sqlite"), [about(owl, "unsure", label="hoot"), verdict("gone")])
+    told = mast("labels", "study.yaml")
+    assert "2 sounds beside them without a verdict: they stay as the experts left them" in told
+    assert labels_in(own.recording_id) == [
+        (2.0, 1000.0, "animal", "whistle"), (6.0, None, "animal", "whistle"), (12.0, 500.0, "ignored", "unsure"),
+    ]  # fmt: skip
+    spans = pq.read_table("work/reviewed.parquet").to_pylist()
+    assert [(row["start_s"], row["end_s"]) for row in spans if row["recording_id"] == own.recording_id] == [
+        (0.0, 12.0), (13.0, 30.0),
+    ]  # fmt: skip
+
+
+def test_a_study_without_any_table_is_labelled_in_the_browser(desk):
+    _, own = desk
+    Path("study.yaml").write_text("collections: {card: {root: demo/card, time_zone: UTC}}\n", "utf-8")
+    mast("scan", "study.yaml")
+    mast("splits", "study.yaml")
+    study = load_study(Path("study.yaml"))
+    Path(study.work, "events", "run.json").unlink()
+    assert next_in_round(study, "study.yaml") == "mast budget study.yaml --hours 1 --out to-label"
+    drawn = verdict(
+        "drawn-1", recording_id=own.recording_id, start_s=5.0, end_s=6.0, score=None, label="frog"
+    )
+    lone = verdict("drawn-2", recording_id="card/A1/none.wav", start_s=5.0, end_s=6.0, score=None)
+    store(Path("work/review.sqlite"), [drawn, lone, span(own.recording_id, 0.0, 30.0)])
+    told = mast("labels", "study.yaml")
+    assert "1 sounds, 1 of them drawn by hand; 0.5 min reviewed from end to end" in told
+    assert "1 sounds in no reviewed span: left out" in told
+    assert labels_in(own.recording_id) == [(5.0, 1000.0, "animal", "frog")]
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml"
 
 
 def test_status_leads_from_review_to_labels_to_training_and_round(desk):

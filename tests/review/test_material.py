@@ -1,9 +1,11 @@
 """What is reviewed: a run's sounds by their names, a study's boxes, and only recordings that can be heard."""
 
+from pathlib import Path
+
 import pytest
 
 from mast.errors import ConfigError, StorageError
-from mast.events import Annotation, Recording, event_id, write_table
+from mast.events import Recording, event_id, write_table
 from mast.review.material import open_material
 from tests.detection.runs import recording, write_run
 from tests.review.runs import BAT, ONE, QUIET, STARTS_S
@@ -61,12 +63,15 @@ def test_a_study_shows_its_experts_boxes(study, tmp_path):
     known = recording("ridge/one.wav")
     write_table([known], Recording, str(tmp_path / "work" / "recordings.parquet"))
     assert len(open_material(study).sounds) == 0
-    boxes = [
-        Annotation(ONE, 3.0, 4.0, 1000.0, 2000.0, "owl"),
-        Annotation(ONE, 1.0, 2.0, label="whole height"),
-        Annotation("card/elsewhere.wav", 1.0, 2.0),
-    ]
-    write_table(boxes, Annotation, str(tmp_path / "work" / "annotations.parquet"))
+    (tmp_path / "boxes.csv").write_text(
+        "recording,start_s,end_s,low_hz,high_hz,label\n"
+        f"{ONE},3,4,1000,2000,owl\n{ONE},1,2,,,whole height\ncard/elsewhere.wav,1,2,,,owl\n",
+        "utf-8",
+    )
+    Path(study).write_text(
+        "collections: {card: {root: card}}\nannotations: [{path: boxes.csv, format: csv}]\nlabels: {animal: ['*']}\n",
+        "utf-8",
+    )
     rows = open_material(study).sounds_of(ONE).to_pylist()
     assert [(row["label"], row["low_hz"], row["high_hz"]) for row in rows] == [
         ("whole height", 0.0, 8000.0), ("owl", 1000.0, 2000.0),

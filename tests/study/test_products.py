@@ -61,6 +61,12 @@ def test_a_study_without_annotations_does_not_wait_for_any(study):
     assert next_step(look(bare)) == "splits"
 
 
+def test_what_experts_said_before_they_were_taken_out_of_a_study_is_out_of_date(study):
+    made(study, "recordings.parquet", "annotations.parquet", "splits.parquet")
+    bare = study.model_copy(update={"annotations": ()})
+    assert states(bare)["annotations.parquet"] == "stale" and next_step(look(bare)) == "scan"
+
+
 def test_a_changed_setting_makes_out_of_date_what_depends_on_it_and_nothing_else(study):
     made(study, "recordings.parquet", "annotations.parquet", "splits.parquet")
     other = study.model_copy(update={"splits": study.splits.model_copy(update={"seed": 7})})

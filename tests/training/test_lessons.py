@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from mast.config import Train, load_study
 from mast.datasets.loading import FixedChunks
 from mast.datasets.order import Order
+from mast.errors import TrainingError
 from mast.recordings.store import AudioStore
 from mast.storage import join
 from mast.training.finetune import FinetuneRecipe, train_study
-from mast.training.lessons import often_enough
+from mast.training.lessons import Lesson, often_enough, whole_lesson
 from mast.training.run import Run
 from tests.small_models import shrink
 from tests.training.test_finetune import QUICK
@@ -65,3 +66,12 @@ def test_few_labels_come_several_times_in_an_epoch(study_file: Path, tmp_path: P
     }
     assert train_study(study, Run(tmp_path), "cpu") == "finished"
     assert Run(tmp_path).read()[-1]["step"] == 20
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_without_a_label_training_says_what_to_do_instead(study_file: Path, share: float) -> None:
+    study = load_study(study_file, [*QUICK, "model.size=tiny", f"train.rehearsed_share={share}"])
+    store = AudioStore(join(study.work, "audio.lance"))
+    nothing = Lesson(FixedChunks(np.zeros((0, 2), np.int64)))
+    with pytest.raises(TrainingError, match=r"labelled for training\. mast budget .* mast rehearse"):
+        whole_lesson(study, store, nothing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mast.annotations.formats import read_annotations
 from mast.annotations.labels import kind_of, kinds_of
@@ -16,6 +17,9 @@ from mast.storage import files_below, is_folder, join
 
 LABELS = "labels"
 """Folder of a study's work folder with what its reviews have come to, a table for each."""
+
+OF_STUDY = "study-"
+"""How the names of those tables begin that come of reviewing the study itself; they follow all others."""
 
 UNSURE = "unsure"
 """What a reviewer could not tell is labelled so in these tables."""
@@ -44,13 +48,16 @@ class Expertise:
         return "\n".join(lines)
 
 
-def read_expertise(study: Study, recording_ids: Iterable[str]) -> Expertise:
+def read_expertise(
+    study: Study, recording_ids: Iterable[str], *, before_its_review: bool = False
+) -> Expertise:
     """Read a study's annotation files; labels that its map does not name are refused with their list.
 
-    `recording_ids` is streamed: only those that some table may mean are kept in memory.
+    `recording_ids` is streamed: only those that some table may mean are kept in memory. `before_its_review` leaves out
+    what came of reviewing the study itself.
     """
     sources: list[tuple[str, AnnotationFormat]] = [(item.path, item.format) for item in study.annotations]
-    tables = label_tables(study)
+    tables = [path for path in label_tables(study) if not (before_its_review and _is_of_study(path))]
     read = [
         (path, read_annotations(path, form)) for path, form in [*sources, *((path, "csv") for path in tables)]
     ]
@@ -74,22 +81,36 @@ def label_tables(study: Study) -> list[str]:
     return [join(folder, name) for name in files_below(folder)] if is_folder(folder) else []
 
 
+def _is_of_study(table: str) -> bool:
+    """Whether a table of labels comes of reviewing the study itself."""
+    return Path(table).name.startswith(OF_STUDY)
+
+
 def _latest(matched: list[tuple[str, Matching]], tables: Collection[str]) -> list[tuple[str, Matching]]:
     """Every sound once: where a review has looked at a moment, what earlier tables have there gives way.
 
-    Also a box that two reviews have to the number, across the edge of what each has looked at, is there once.
+    Also a box that two reviews have to the number, across the edge of what each has looked at, is there once. A review
+    of the study itself tells all that is known of a recording that it tells anything of.
     """
     looked: dict[str, list[Reviewed]] = defaultdict(list)
     seen: set[tuple[object, ...]] = set()
+    told: set[str] = set()
     kept: list[tuple[str, Matching]] = []
     for path, match in reversed(matched):
         own = match.annotations
-        events = [event for event in own.events if not _within(event, looked[event.recording_id])]
+        own = replace(own, reviewed=tuple(span for span in own.reviewed if span.recording_id not in told))
+        events = [
+            event
+            for event in own.events
+            if event.recording_id not in told and not _within(event, looked[event.recording_id])
+        ]
         if path in tables:
             events = [event for event in events if _place(event) not in seen]
             seen.update(map(_place, events))
             for span in own.reviewed:
                 looked[span.recording_id].append(span)
+            if _is_of_study(path):
+                told.update(own.recording_ids())
         kept.append((path, replace(match, annotations=replace(own, events=tuple(events)))))
     return kept[::-1]
 

@@ -80,11 +80,21 @@ def agreement(events: EventsFolder, verdicts: Verdicts = None) -> None:
 
 
 def labels(
-    study: StudyFile, events: EventsFolder, verdicts: Verdicts = None, overrides: Overrides = None
+    study: StudyFile,
+    events: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="EVENTS",
+            help="The folder that mast detect has written; without one, the study's own review.",
+        ),
+    ] = None,
+    verdicts: Verdicts = None,
+    overrides: Overrides = None,
 ) -> None:
-    """Take what people decided about a run into the study, for the next training.
+    """Take what people decided about a run, or about the study's recordings themselves, into the study.
 
-    What was newly reviewed from end to end is shared out for training and tests; held-out sets stay apart.
+    The next training learns from it. What was newly reviewed from end to end is shared out for training and tests;
+    held-out sets stay apart.
     """
     from mast.config import load_study
     from mast.datasets.split_summary import split_study

@@ -215,10 +215,9 @@ def _scan(collections: Mapping[str, Collection], out: str) -> None:
 
 def _scan_study(path: Path, overrides: list[str]) -> None:
     """Scan a study's collections and read its expert boxes into its work folder."""
-    from mast.annotations.study import label_tables
     from mast.config import load_study
     from mast.storage import join
-    from mast.study.products import remember
+    from mast.study.products import has_experts, remember
 
     study = load_study(path, overrides)
     if not study.collections:
@@ -227,7 +226,7 @@ def _scan_study(path: Path, overrides: list[str]) -> None:
         )
     _scan(study.collections, join(study.work, "recordings.parquet"))
     remember(study, "recordings.parquet")
-    if study.annotations or label_tables(study):
+    if has_experts(study):
         read_experts(study)
 
 

@@ -10,10 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mast.review.material import Recorded
 from mast.review.users import Role, User
-from mast.review.verdicts import State, Verdict
-
-DRAWN, SPAN = "drawn-", "span-"
-"""What begins the names of sounds that people drew, and of spans."""
+from mast.review.verdicts import DRAWN, SPAN, State, Verdict
 
 SLACK_S, SLACK_HZ = 0.5, 1.0
 """Headers round a recording's length; a box may reach so much beyond, and is cut."""

@@ -14,9 +14,10 @@ from mast.config import Study, load_study
 from mast.detection.found import Found, open_found
 from mast.errors import ConfigError
 from mast.review.asking import queues_of
+from mast.review.known import known_of
 from mast.review.queues import Queue, in_order
 from mast.review.sounds import THRESHOLD, with_names
-from mast.storage import exists, is_remote, join, open_binary
+from mast.storage import is_remote, join
 from mast.study.products import fingerprint
 
 if TYPE_CHECKING:
@@ -119,33 +120,8 @@ def _of_run(folder: str, min_score: float | None) -> Material:
 
 
 def _of_study(study: Study, source: str) -> Material:
-    """A study's recordings with its experts' boxes; one without frequencies is as high as its recording."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    table, boxes = (join(study.work, name) for name in ("recordings.parquet", "annotations.parquet"))
-    if not exists(table):
-        raise ConfigError(f"{source}: its recordings are not known yet. Run mast scan {source} first.")
-    with open_binary(table) as file:
-        recordings = pq.read_table(file)
-    names = ("recording_id", "start_s", "end_s", "low_hz", "high_hz", "score", "label")
-    sounds = recordings.slice(0, 0).select(["recording_id"])
-    for name in names[1:]:
-        kind = pa.string() if name == "label" else pa.float64()
-        sounds = sounds.append_column(name, pa.array([], kind))
-    if exists(boxes):
-        with open_binary(boxes) as file:
-            sounds = pq.read_table(file, columns=list(names))
-    rows = pc.index_in(sounds["recording_id"], recordings["recording_id"].combine_chunks())
-    tops_hz = pc.divide(pc.cast(recordings["sample_rate_hz"].take(rows), "float64"), 2.0)
-    for name, missing in (("low_hz", 0.0), ("high_hz", tops_hz)):
-        place = sounds.schema.get_field_index(name)
-        sounds = sounds.set_column(place, name, pc.coalesce(sounds[name], missing))
-    empty = pa.nulls(len(sounds), pa.string())
-    for name in ("start_utc", "start_local", "utc_offset_min", "model"):
-        sounds = sounds.append_column(name, empty)
-    sounds = sounds.append_column("site", recordings["site"].take(rows))
+    """A study's recordings with its experts' boxes, as they are without its own review."""
+    recordings, _, sounds = known_of(study, source)
     roots = {name: collection.root for name, collection in study.collections.items()}
     named = fingerprint(name.encode() for name in recordings["recording_id"].to_pylist())
     return _material(Path(source).stem, named, roots, recordings, sounds)

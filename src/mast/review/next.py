@@ -7,29 +7,38 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mast.annotations.study import label_tables
 from mast.config import Study
+from mast.datasets.split_table import SPLITS_TABLE, existing
 from mast.detection.folder import RUN
+from mast.events import read_column
 from mast.models.checkpoint import DESCRIPTION
 from mast.review.labels import table_of
 from mast.review.reading import read_verdicts, verdicts_at
 from mast.storage import is_remote
 from mast.study.products import made_at
 
+FIRST_HOUR = " --hours 1 --out to-label"
+"""What to ask of `mast budget` before anything is labelled."""
+
 
 def next_in_round(study: Study, study_file: str) -> str | None:
     """The command to run next: review → take labels → train → detect → review; None where the work is not on a disk.
 
-    Runs of `mast train` and events below the work folder are looked at, the newest of each.
+    A study without labels begins with what to label. Runs of `mast train` and events below the work folder are looked at,
+    the newest of each.
     """
     if is_remote(study.work):
         return None
     work = Path(study.work)
     models = _newest(work.glob(f"runs/train/*/model/{DESCRIPTION}"))
     events = _newest(work.glob(f"*/{RUN}"))
-    if events and _has_news(study, events[0].parent):
-        return f"mast labels {study_file} {events[0].parent}"
+    for reviewed in (*(run.parent for run in events[:1]), None):
+        if _has_news(study, reviewed):
+            return " ".join(["mast labels", study_file, *([str(reviewed)] if reviewed else [])])
     if not models:
-        return f"mast train {study_file}"
+        is_labelled = "train" in read_column(existing(study, SPLITS_TABLE), "split")
+        return f"mast {'train' if is_labelled else 'budget'} {study_file}{'' if is_labelled else FIRST_HOUR}"
     labelled = made_at(study, "annotations.parquet")
     if labelled and labelled > _changed(models[0]):
         return f"mast train {study_file} --name round-{len(models) + 1}"
@@ -39,15 +48,23 @@ def next_in_round(study: Study, study_file: str) -> str | None:
     return f"mast review {events[0].parent}"
 
 
-def _has_news(study: Study, events: Path) -> bool:
-    """Whether anything was decided about a run since its labels were taken."""
-    if not Path(verdicts_at(str(events))).exists():
+def _has_news(study: Study, events: Path | None) -> bool:
+    """Whether anything was decided about a run, or else about the study itself, since its labels were taken.
+
+    The study's own also tell what others have of the same recordings, and are behind when these are newer.
+    """
+    place = Path(verdicts_at(study.work if events is None else str(events)))
+    if not place.exists():
         return False
-    run: dict[str, Any] = json.loads((events / RUN).read_text("utf-8"))
-    verdicts = read_verdicts(verdicts_at(str(events)))
-    table = Path(table_of(study, run["fingerprint"], verdicts))
-    last = max((item.at_utc for item in verdicts), default=None)
-    return last is not None and (not table.exists() or last > _changed(table))
+    verdicts = read_verdicts(str(place))
+    if not verdicts:
+        return False
+    run: dict[str, Any] = json.loads((events / RUN).read_text("utf-8")) if events else {}
+    table = Path(table_of(study, run.get("fingerprint"), verdicts))
+    news = [max(item.at_utc for item in verdicts)]
+    if events is None:
+        news += [_changed(Path(other)) for other in label_tables(study)]
+    return not table.exists() or max(news) > _changed(table)
 
 
 def _newest(paths: Any) -> list[Path]:

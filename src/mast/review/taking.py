@@ -36,10 +36,12 @@ class Taken:
     rejected: int
 
 
-def take(sounds: pa.Table, verdicts: Iterable[Verdict]) -> Taken:
-    """What holds after these verdicts about the sounds of a run."""
+def take(sounds: pa.Table, verdicts: Iterable[Verdict], before: Iterable[Reviewed] = ()) -> Taken:
+    """What holds after these verdicts about the sounds of a run; `before` was reviewed already, each to a known end."""
     held = list(holding(verdicts).values())
     spans: dict[str, list[Stretch]] = defaultdict(list)
+    for span in before:
+        spans[span.recording_id].append((span.start_s, span.end_s or span.start_s))
     for item in held:
         if item.kind == "span" and item.state == "accepted":
             spans[item.recording_id].append((item.start_s, item.end_s))

@@ -11,6 +11,9 @@ from mast.events import UtcTime
 State = Literal["open", "accepted", "rejected", "unsure"]
 """What holds for a sound; an undone first verdict leaves it open. A span is accepted where it was wholly reviewed."""
 
+DRAWN, SPAN = "drawn-", "span-"
+"""What begins the names of sounds that people drew, and of spans."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

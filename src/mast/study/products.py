@@ -42,6 +42,12 @@ class Product:
     wanted: Callable[[Study], bool] = lambda study: True
 
 
+def has_experts(study: Study) -> bool:
+    """Whether anyone says anything about a study's recordings, or did when it was scanned."""
+    known = join(study.work, "annotations.parquet")
+    return bool(study.annotations or label_tables(study)) or exists(known)
+
+
 PRODUCTS: tuple[Product, ...] = (
     Product(
         "recordings.parquet",
@@ -58,7 +64,7 @@ PRODUCTS: tuple[Product, ...] = (
         lambda study: [study.labels.model_dump(), [source.model_dump() for source in study.annotations]],
         needs=("recordings.parquet",),
         files=lambda study: [*(source.path for source in study.annotations), *label_tables(study)],
-        wanted=lambda study: bool(study.annotations or label_tables(study)),
+        wanted=has_experts,
     ),
     Product(
         "splits.parquet",

@@ -13,6 +13,7 @@ from mast.datasets.examples import detection_examples, noise_places
 from mast.datasets.loading import Examples, InTurn, Joined, Places, Repeated
 from mast.datasets.order import randomness
 from mast.datasets.quiet import quiet_chunks
+from mast.errors import TrainingError
 from mast.recordings.store import AudioStore
 
 
@@ -50,7 +51,13 @@ EXPERTS = Lesson()
 def whole_lesson(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
     """The lesson, its examples the experts' if it has none, as often and with as much made up as settings ask."""
     settings, share = study.train, study.train.rehearsed_share
-    own = often_enough(lesson.examples or detection_examples(study, store, "train").chunks, settings)
+    own = detection_examples(study, store, "train").chunks if lesson.examples is None else lesson.examples
+    if not len(own):
+        raise TrainingError(
+            "Nothing of this study is labelled for training. mast budget proposes what to label; mast rehearse makes a "
+            "detector without labels."
+        )
+    own = often_enough(own, settings)
     if not share:
         return replace(lesson, examples=own)
     quiet = quiet_chunks(study, store)
@@ -64,7 +71,7 @@ def often_enough(examples: Examples, settings: Train) -> Examples:
     """Examples so often in an epoch that all epochs together, with what is made up, have the least number of steps."""
     steps = math.ceil(settings.min_steps / settings.epochs)
     wanted = math.ceil(steps * settings.batch * (1 - settings.rehearsed_share))
-    return Repeated(examples, wanted) if wanted > len(examples) > 0 else examples
+    return Repeated(examples, wanted) if wanted > len(examples) else examples
 
 
 def with_made_up(examples: int, settings: Train) -> int:
