@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mast.config import Spectrogram
 from mast.datasets import made_up
 from mast.datasets.loading import Batch
-from mast.datasets.made_up import ENERGY, LEVEL_DB, MAX_CALL_S, MadeUpCalls, made_up_call
+from mast.datasets.made_up import ENERGY, LEVEL_DB, MAX_CALL_S, MadeUpCalls, _Voice, made_up_call
 
 RATE_HZ, SECONDS, BAND_HZ = 16_000, 5.12, (150.0, 7600.0)
 SAMPLES = round(SECONDS * RATE_HZ)
@@ -56,6 +56,34 @@ def test_a_call_has_all_but_its_edges_and_its_echo_in_its_box(seed: int) -> None
     in_band = share_within(np.abs(np.fft.rfft(call.wave)) ** 2, call.low_hz / hz, call.high_hz / hz)
     assert in_time >= 1 - 2 * ENERGY - 1e-9
     assert in_band >= 1 - 2 * ENERGY - 1e-9
+
+
+BANDS_HZ = [(3000.0, 8000.0), (1500.0, 8000.0), (20.0, 200.0), (10.0, 100.0), (0.0, 50.0), (7900.0, 8000.0)]
+
+
+@pytest.mark.parametrize(("low_hz", "high_hz"), BANDS_HZ)
+def test_calls_are_laid_over_sound_of_any_band(low_hz: float, high_hz: float) -> None:
+    calls = MadeUpCalls(Spectrogram(low_hz=low_hz, high_hz=high_hz), RATE_HZ, frames=512)
+    mixed = calls.over(batch_of(noise(0, 4)), rngs(0, 4), torch.ones(4, dtype=torch.bool))
+    boxes = torch.cat(mixed.boxes)
+    assert len(boxes) and (boxes[:, 2:] > boxes[:, :2]).all()
+    assert (boxes >= 0).all() and (boxes[:, 3] <= 128).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0, 7999), st.floats(0.001, 1), st.integers(0, 10_000))
+def test_every_voice_sings_within_the_band_of_its_spectrogram(low_hz: float, width: float, seed: int) -> None:
+    shown = Spectrogram(low_hz=low_hz, high_hz=low_hz + width * (8000 - low_hz))
+    low_hz, high_hz = MadeUpCalls(shown, RATE_HZ, frames=512).band_hz
+    assert shown.low_hz <= low_hz < high_hz < shown.high_hz
+    voice = _Voice.drawn(np.random.default_rng(seed), (low_hz, high_hz))
+    assert low_hz < voice.pitch_hz <= high_hz * (1 + 1e-9)
+
+
+def test_in_the_papers_band_voices_are_what_they_were_before_there_were_others() -> None:
+    assert CALLS.band_hz == BAND_HZ
+    pitches_hz = [_Voice.drawn(np.random.default_rng(seed), BAND_HZ).pitch_hz for seed in range(4)]
+    assert pitches_hz == pytest.approx([310.7672780238, 2270.452393911, 4169.113205394, 3998.196013606])
 
 
 def test_an_echo_makes_a_call_longer_but_not_its_box() -> None:

@@ -7,6 +7,7 @@ to box all of these at any level above real wind, rain and engines knows what it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,9 @@ MOVES = (0.05, 1.0)
 ENERGY = 0.025
 """A box leaves out this share of a call's energy on each side."""
 
+RUMBLE_HZ = 150.0
+"""Below this most recorders hear wind and engines."""
+
 MIN_VISIBLE_S = 0.05
 """A call of which a chunk shows less than this is not laid over it."""
 
@@ -58,7 +62,7 @@ class MadeUpCalls:
 
     def __init__(self, spectrogram: Spectrogram, sample_rate_hz: int, frames: int) -> None:
         """`frames`: the length of a chunk's spectrogram, in which boxes are counted."""
-        self.band_hz = (max(spectrogram.low_hz, 150.0), 0.95 * spectrogram.high_hz)
+        self.band_hz = band_of_calls(spectrogram)
         self.sample_rate_hz = sample_rate_hz
         self.grid = MelGrid(spectrogram, frames)
 
@@ -107,6 +111,12 @@ class MadeUpCalls:
         return level * placed, (start_s, call.low_hz, end_s, call.high_hz)
 
 
+def band_of_calls(spectrogram: Spectrogram) -> tuple[float, float]:
+    """Where calls are sung: within the spectrogram, above what rumbles at its bottom and below its very top."""
+    low_hz = max(spectrogram.low_hz, min(RUMBLE_HZ, spectrogram.high_hz / 20))  # whales sing below 150 Hz
+    return low_hz, max(0.95 * spectrogram.high_hz, _midway(low_hz, spectrogram.high_hz))
+
+
 def made_up_call(rng: Generator, sample_rate_hz: int, band_hz: tuple[float, float]) -> Call:
     """A call of one syllable or several within a band, and its echo, which is not in the box."""
     length_s = _between(rng, *SYLLABLE_S)
@@ -150,12 +160,12 @@ class _Voice:
     def drawn(cls, rng: Generator, band_hz: tuple[float, float]) -> _Voice:
         """Some voice: half of them whistle, the others have overtones; some are rough, tremble or pulse."""
         whistles = rng.random() < 0.5
-        highest_hz = band_hz[1] if whistles else band_hz[1] / 3
+        highest_hz = band_hz[1] if whistles else max(band_hz[1] / 3, _midway(*band_hz))
         count = 1 if whistles else int(rng.integers(2, 12))
         moves = _between(rng, *MOVES)
         return cls(
             band_hz=band_hz,
-            pitch_hz=_between(rng, 2 * band_hz[0], highest_hz),
+            pitch_hz=_between(rng, min(2 * band_hz[0], _midway(band_hz[0], highest_hz)), highest_hz),
             moves=moves,
             glide=moves * rng.normal(0, 0.8),
             bend=moves * rng.normal(0, 0.8),
@@ -218,3 +228,8 @@ def _power_in(wave: Wave, sample_rate_hz: int, low_hz: float, high_hz: float) ->
 def _between(rng: Generator, low: float, high: float) -> float:
     """A number between two others, as likely in each octave."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _midway(low_hz: float, high_hz: float) -> float:
+    """The pitch that is as many octaves from one as from the other."""
+    return math.sqrt(low_hz * high_hz)
