@@ -63,11 +63,9 @@ def statistics_spans(study: Study, store: AudioStore) -> Places:
 
 
 def noise_places(study: Study, store: AudioStore) -> Places:
-    """Training chunks fit for a noise bank: those with a box labelled as noise, and those without any box."""
+    """Training chunks fit for a noise bank: those in which the experts found no animal, whatever else they heard."""
     table, places = prepared_chunks(study, store, [TRAIN])
-    noise, _ = boxes_of_chunks(study, table, boxes_by_recording(study, "noise"))
-    quiet = table["boxes"].to_numpy() == 0
-    chosen: Places = places[quiet | np.array([len(item) > 0 for item in noise], bool)]
+    chosen: Places = places[table["boxes"].to_numpy() == 0]
     return chosen
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mast.config import Study
-from mast.datasets.examples import TRAIN, UNLABELLED, prepared_chunks, sites_of
+from mast.datasets.examples import UNLABELLED, noise_places, prepared_chunks, sites_of
 from mast.datasets.loading import Places
 from mast.datasets.order import spread_among
 from mast.errors import TrainingError
@@ -52,8 +52,7 @@ def quiet_chunks(study: Study, store: AudioStore) -> Places:
 
 def _without_animals(study: Study, store: AudioStore) -> Places:
     """Chunks for training in which the experts found no animal. → (n, 2), at least one"""
-    table, places = prepared_chunks(study, store, [TRAIN])
-    empty: Places = places[table["boxes"].to_numpy() == 0]
+    empty = noise_places(study, store)
     if not len(empty):
         raise TrainingError(
             "There is no sound in this study to lay made-up calls over: none is unlabelled, and animals call in all that "
