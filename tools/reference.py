@@ -85,7 +85,8 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Every verb answers `--help`. Exit codes: 0 done; 1 an error that you can put right, told in one message; "
-        "2 a command that cannot be understood.",
+        "2 a command that cannot be understood; 3 done, but some recordings could not be heard (`mast detect`); 130 or "
+        "143 stopped by Ctrl-C or SIGTERM, and the same command goes on.",
     ]
     group = typer.main.get_command(app)
     context = group.make_context("mast", [], resilient_parsing=True)

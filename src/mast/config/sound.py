@@ -49,7 +49,8 @@ class Collection(Settings):
         default=1.0,
         gt=0,
         le=100,
-        description="10 reads a 384 kHz bat file at a tenth of its speed: times x10, frequencies / 10",
+        description="10 reads a 384 kHz bat file at a tenth of its speed: times x10, frequencies / 10; 1 for files "
+        "that a detector has slowed down already",
     )
 
 

@@ -35,7 +35,7 @@ class Study(Settings):
     preset: str | None = Field(
         default=None,
         description="Values to begin from: laptop for a small model on any machine, paper, or trial to see every command "
-        "work in minutes",
+        "work in minutes; without one the paper's hold, which want a GPU",
     )
     work: str = Field(default="work", description="Folder for everything MAST makes, beside this file")
     collections: dict[str, Collection] = Field(default={}, description="Recordings, by a name of your choice")
