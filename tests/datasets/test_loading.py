@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +30,7 @@ from mast.events import Annotation, Reviewed, read_column, write_table
 from mast.example import write_example
 from mast.normalisation import Normalisation
 from mast.recordings.decode import open_audio, read_chunks
-from mast.recordings.scan import scan
+from mast.recordings.scan import PROVENANCE, scan
 from mast.recordings.store import AudioStore
 from mast.spectrogram import MelGrid
 
@@ -190,6 +191,39 @@ def test_statistics_of_another_spectrogram_are_refused_and_older_files_that_do_n
     silent = replace(kept, provenance=replace(kept.provenance, spectrogram=None))
     (tmp_path / "normalisation.json").write_text(silent.to_json())
     assert read_normalisation(narrow.model_copy(update={"work": str(tmp_path)})) == silent
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"chunk_s": 5.12}, "chunking.chunk_s was 2.56, is now 5.12"),
+        ({"hop_s": 2.56}, "chunking.hop_s was 1.28"),
+    ],
+)
+def test_chunks_that_were_cut_otherwise_are_refused_with_what_to_run(study, store, changed, told):
+    other = study.model_copy(update={"chunking": SHORT.model_copy(update=changed)})
+    for begin in (lambda: detection_examples(other, store, "train"), lambda: prepare_study(other)):
+        with pytest.raises(ConfigError, match=f"splits.parquet.*{told}.*Run mast splits again"):
+            begin()
+
+
+def test_splits_of_another_time_expansion_are_refused(study, store):
+    slower = study.collections["card"].model_copy(update={"time_expansion": 10.0})
+    other = study.model_copy(update={"collections": {"card": slower}})
+    with pytest.raises(ConfigError, match="collections.card.time_expansion was 1.0, is now 10.0"):
+        pretraining_examples(other, store, seed=0)
+
+
+def test_sound_prepared_in_other_chunks_is_refused_also_beside_splits_that_do_not_tell(
+    study, store, tmp_path
+):
+    table = pq.read_table(f"{study.work}/splits.parquet").replace_schema_metadata({PROVENANCE: "{}"})
+    pq.write_table(table, tmp_path / "splits.parquet")
+    longer = SHORT.model_copy(update={"chunk_s": 5.12})
+    other = study.model_copy(update={"work": str(tmp_path), "chunking": longer})
+    with pytest.raises(ConfigError, match="holds chunks of 2.56 s at 16000 Hz.*mast splits and mast prepare"):
+        detection_examples(other, store, "train")
+    assert len(detection_examples(other.model_copy(update={"chunking": SHORT}), store, "train").chunks)
 
 
 def test_the_noise_bank_is_made_of_quiet_training_chunks(study, store):

@@ -18,9 +18,10 @@ from mast.config import Study, collection_of
 from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
 from mast.datasets.loading import AnyOffset, FixedChunks, Places
 from mast.datasets.order import randomness
-from mast.datasets.split_table import SPLITS_TABLE, boxes_by_recording, existing
+from mast.datasets.split_table import SPLITS_TABLE, boxes_by_recording, check_cut, existing
+from mast.errors import ConfigError
 from mast.normalisation import mean_centred
-from mast.recordings.store import AudioStore, to_float
+from mast.recordings.store import AudioStore, Layout, to_float
 from mast.spectrogram import LogMel, MelGrid, frames_of
 from mast.storage import open_binary
 
@@ -83,7 +84,12 @@ def noise_bank(study: Study, store: AudioStore, places: Places, chunks: int, see
 def prepared_chunks(
     study: Study, store: AudioStore, splits: Sequence[str] | None = None
 ) -> tuple[pa.Table, Places]:
-    """Rows of the split table, of all splits or some, whose sound was prepared, and their places in the store."""
+    """Rows of the split table, of all splits or some, whose sound was prepared, and their places in the store.
+
+    Both must have been cut as the study says.
+    """
+    check_cut(study)
+    _check_layout(study, store)
     columns = [
         "recording_id",
         "index",
@@ -105,6 +111,17 @@ def prepared_chunks(
     prepared = (known >= 0) & (start < samples[known])
     first_row = store.recordings["first_row"].to_numpy()[known[prepared]]
     return table.filter(pa.array(prepared)), np.stack([first_row, start[prepared]], axis=1)
+
+
+def _check_layout(study: Study, store: AudioStore) -> None:
+    """Refuse prepared sound that lies in other steps than the study's chunks."""
+    chunking, samples, rate_hz = study.chunking, store.layout.step_samples, store.layout.sample_rate_hz
+    if store.layout != Layout.of(chunking):
+        raise ConfigError(
+            f"{store.location} holds chunks of {samples / rate_hz:g} s at {rate_hz} Hz; this study has chunks of "
+            f"{chunking.chunk_s:g} s at {chunking.sample_rate_hz} Hz. Delete it, and run mast splits and mast prepare "
+            "again, or set chunking as it was."
+        )
 
 
 def sites_of(table: pa.Table) -> NDArray[np.object_]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from mast.config import Study
 from mast.datasets.examples import statistics_spans
-from mast.datasets.split_table import SPLITS_TABLE, existing, write_splits
+from mast.datasets.split_table import SPLITS_TABLE, check_cut, existing, write_splits
 from mast.errors import ConfigError
 from mast.normalisation import Normalisation, measure_statistics
 from mast.recordings.prepare import PrepareResult, prepare
@@ -27,9 +27,12 @@ def prepare_study(study: Study, on_progress: OnProgress = lambda stage, done_s, 
     Statistics need to know what is for testing: splits that are not there yet are made.
     """
     table, location = existing(study, "recordings.parquet"), join(study.work, STORE)
+    has_splits = exists(join(study.work, SPLITS_TABLE))
+    if has_splits:
+        check_cut(study)  # before hours of work
     result = prepare(table, study.collections, location, study.chunking, partial(on_progress, "preparing"))
     remember(study, STORE)
-    if not exists(join(study.work, SPLITS_TABLE)):
+    if not has_splits:
         write_splits(study)
         remember(study, SPLITS_TABLE)
     store = AudioStore(location)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mast import __version__
-from mast.config import Study
+from mast.config import Study, dotted
 from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
 from mast.datasets.splits import (
     FIRST_HELD_OUT,
@@ -35,7 +35,7 @@ from mast.datasets.splits import (
     reviewed_spans,
     split_names,
 )
-from mast.errors import StorageError
+from mast.errors import ConfigError, StorageError
 from mast.events import Kind, SplitChunk, arrow_schema
 from mast.recordings.decode import chunk_and_hop, chunk_counts, heard_samples
 from mast.recordings.scan import PROVENANCE
@@ -356,11 +356,36 @@ def story_of(table: pq.ParquetFile) -> dict[str, Any]:
     return story
 
 
+def check_cut(study: Study) -> None:
+    """Refuse a table whose chunks were cut otherwise than the study says now; older tables do not tell."""
+    import pyarrow.parquet as pq
+
+    location = existing(study, SPLITS_TABLE)
+    with open_binary(location) as file:
+        then, now = dotted(story_of(pq.ParquetFile(file)).get("cut", {})), dotted(_cut(study))
+    changed = [
+        f"{name} was {then[name]}, is now {now[name]}"
+        for name in now
+        if name in then and then[name] != now[name]
+    ]
+    if changed:
+        raise ConfigError(
+            f"{location}: its chunks were cut otherwise ({'; '.join(changed)}). Run mast splits again."
+        )
+
+
+def _cut(study: Study) -> dict[str, Any]:
+    """The settings by which recordings are cut, as a study file has them."""
+    own = {name: {"time_expansion": item.time_expansion} for name, item in study.collections.items()}
+    return {"chunking": study.chunking.model_dump(mode="json"), "collections": own}
+
+
 def _story(study: Study, plan: Plan, account: Account) -> str:
     story = {
         "mast_version": __version__,
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "splits": study.splits.model_dump(mode="json"),
+        "cut": _cut(study),
         "blocks": plan.block_count(),
         "kept_blocks": plan.kept,
         "left_out": dict(+account.left_out),
