@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -25,7 +26,7 @@ from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.storage import join
 from mast.training.devices import start_fabric
-from mast.training.finetune import FinetuneRecipe, train_study, varied
+from mast.training.finetune import FinetuneRecipe, learned_under, train_study, varied
 from mast.training.finetune import generator as randomness
 from mast.training.loop import OnProgress, Sound, train
 from mast.training.run import Run
@@ -334,6 +335,29 @@ def test_a_run_is_not_taken_for_one_from_a_model_that_was_replaced(
         learn(study, run)
     shutil.rmtree(start)
     assert learn(study, run) == "finished"
+
+
+@pytest.mark.parametrize("name", ["annotations.parquet", "splits.parquet"])
+def test_a_finished_run_is_not_taken_for_one_of_new_labels(
+    name: str, study_file: Path, trained: Run, tmp_path: Path
+) -> None:
+    """Written again a table is what it was; with a row less it is another."""
+    study = study_with(study_file).model_copy(update={"work": str(tmp_path)})
+    for path in Path(study_with(study_file).work).iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    table, place = pq.read_table(tmp_path / name), tmp_path / name
+    place.unlink()
+    pq.write_table(table, place, compression="gzip")
+    assert learn(study, trained) == "finished"
+    pq.write_table(table.slice(1), place)
+    with pytest.raises(TrainingError, match=f"{name} was .*--name"):
+        learn(study, trained)
+
+
+def test_rehearsal_knows_the_splits_and_no_labels(study_file: Path) -> None:
+    study = study_with(study_file)
+    known = learned_under(study, AudioStore(join(study.work, "audio.lance")), "rehearse")
+    assert known["splits.parquet"] and "annotations.parquet" not in known
 
 
 def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_path: Path) -> None:

@@ -100,9 +100,27 @@ def test_a_run_goes_on_after_an_update_that_brought_a_setting_unless_that_is_use
         Run(tmp_path).open(used)
 
 
-@pytest.mark.parametrize(("then", "now"), [({}, {"started_from": "b"}), ({"started_from": "a"}, {})])
-def test_a_run_may_forget_what_it_started_from(
-    then: dict[str, str], now: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("name", ["annotations.parquet", "splits.parquet", "started_from"])
+def test_a_run_of_other_labels_or_of_another_start_is_refused(name: str, tmp_path: Path) -> None:
+    Run(tmp_path).open({**SETTINGS, name: "a"})
+    Run(tmp_path).check({**SETTINGS, name: "a"})
+    with pytest.raises(
+        TrainingError, match=f"other labels or settings: {name} was a, is now b. Give.*--name"
+    ):
+        Run(tmp_path).check({**SETTINGS, name: "b"})
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ({}, {"started_from": "b"}),
+        ({"started_from": "a"}, {}),
+        ({}, {"annotations.parquet": "b", "splits.parquet": "b"}),
+        ({"annotations.parquet": "a"}, {"annotations.parquet": None}),
+    ],
+)
+def test_a_run_may_not_know_what_it_started_from_or_learned_from(
+    then: dict[str, str], now: dict[str, str | None], tmp_path: Path
 ) -> None:
     Run(tmp_path).open(SETTINGS | then)
     Run(tmp_path).check(SETTINGS | now)

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks, Joined, read_batch
 from mast.errors import TrainingError
+from mast.models.decoding import Detections
 from mast.models.encoder import SIZES, EncoderShape
 from mast.recordings.store import AudioStore
 from mast.training import selftrain
 from mast.training.finetune import FinetuneRecipe, train_study
 from mast.training.lessons import Lesson, Redrawn
 from mast.training.optimiser import running_mean
-from mast.training.pseudo_labels import learned_from, unsure_of
+from mast.training.pseudo_labels import learned_from, unsure_of, write_labels
 from mast.training.rounds import Judged, why_rejected
 from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study, stage_study
@@ -259,6 +261,22 @@ def test_a_round_that_is_taken_back_leaves_the_teacher_as_the_model(
         Path(teacher) / "weights.safetensors"
     ).read_bytes()
     assert "Taken back" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_boxes_that_were_drawn_in_another_pool_are_refused(
+    study_file: Path, teacher: str, tmp_path: Path
+) -> None:
+    study = study_with(study_file)
+    (tmp_path / "round_1").mkdir()
+    write_labels(
+        [Detections(torch.zeros(0, 4), torch.zeros(0))] * 3, str(tmp_path / "round_1" / "pseudo.parquet")
+    )
+    with pytest.raises(
+        TrainingError, match="boxes for 3 chunks, and there are .* unlabelled ones now.*--name"
+    ):
+        selftrain_study(study, Run(tmp_path), teacher, "cpu")
+    known = yaml.safe_load((tmp_path / "config.yaml").read_text("utf-8"))
+    assert known["annotations.parquet"] and known["splits.parquet"]
 
 
 def test_a_teacher_that_finds_nothing_is_refused(study_file: Path, teacher: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
 from mast.training.pseudo_labels import confidence, silenced, valid_boxes
-from mast.training.run import STARTED_FROM, Run
+from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
 from mast.training.unfreezing import encoder_groups, open_blocks, thaw
@@ -332,10 +332,11 @@ def varied(
     return new_spec, new_boxes
 
 
-def learned_under(study: Study, store: AudioStore) -> dict[str, Any]:
-    """All that decides what a run learns."""
+def learned_under(study: Study, store: AudioStore, verb: str = "train") -> dict[str, Any]:
+    """All that decides what a run of a verb learns; rehearsal sees no label, but which sound has none."""
     return {
         "data": store.fingerprint,
+        **tables_of(study, [SPLITS] if verb == "rehearse" else [ANNOTATIONS, SPLITS]),
         STARTED_FROM: known_identity(study.train.start),
         **study.model_dump(mode="json", include=SETTINGS),
     }
@@ -350,7 +351,7 @@ def train_study(
 ) -> End:
     """Train a detector, or go on with it."""
     store = AudioStore(existing(study, STORE))
-    settings = learned_under(study, store)
+    settings = learned_under(study, store, lesson.verb)
     run.check(settings)
     if run.is_finished:
         return "finished"

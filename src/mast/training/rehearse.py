@@ -27,6 +27,7 @@ from mast.training.lessons import Lesson
 from mast.training.loop import End, OnProgress
 from mast.training.run import Run
 
+VERB = "rehearse"
 PICTURE, PICTURED_CHUNKS = "made_up.png", 4
 
 
@@ -36,13 +37,13 @@ def rehearse_study(
     """Train a detector on made-up calls, or go on with it."""
     own = _rehearsal_study(study)
     store = AudioStore(existing(own, STORE))
-    run.check(learned_under(own, store))
+    run.check(learned_under(own, store, VERB))
     if run.is_finished:
         return "finished"
     quiet = quiet_chunks(study, store)
     chunks = FixedChunks(quiet)
     _draw(own, store, chunks, run.folder / PICTURE)
-    lesson = Lesson(chunks, quiet, made_up_from=0, verb="rehearse")
+    lesson = Lesson(chunks, quiet, made_up_from=0, verb=VERB)
     return train_study(own, run, device, on_progress, lesson)
 
 

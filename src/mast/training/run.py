@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,20 @@ import yaml
 from mast.config import Study, dotted
 from mast.errors import ConfigError, TrainingError
 from mast.models.checkpoint import DESCRIPTION
-from mast.storage import is_remote, written_whole
+from mast.storage import exists, is_remote, join, written_whole
+from mast.study.products import fingerprint_file
 
 FREE = {"checkpoint_minutes", "picture_epochs", "device_batch", "precision"}
 """Settings that a run may change half-way: they do not name what is learned."""
 
 STARTED_FROM = "started_from"
 """Identity of the model that a run started from, which another may have replaced since; told where it is known."""
+
+ANNOTATIONS, SPLITS = "annotations.parquet", "splits.parquet"
+"""Tables of the study, by whose content it is known what a run learned from."""
+
+IF_KNOWN = {STARTED_FROM, ANNOTATIONS, SPLITS}
+"""What is compared where both then and now tell it: older runs do not, and a model or table may be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Run:
                 file.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse a folder whose run was learned under other settings.
+        """Refuse a folder whose run was learned from other labels or under other settings.
 
         A setting that is newer than what the folder holds had its default then: a default is what MAST did before there
         was a choice.
@@ -73,16 +80,15 @@ class Run:
         defaults = dotted(Study().model_dump(mode="json"))
         then = dotted(yaml.safe_load(self.config.read_text(encoding="utf-8")))
         then |= {name: value for name, value in defaults.items() if name in now and name not in then}
-        is_start_known = None not in (then.get(STARTED_FROM), now.get(STARTED_FROM))
-        free = FREE if is_start_known else FREE | {STARTED_FROM}
+        free = {name for name in IF_KNOWN if None in (then.get(name), now.get(name))}
         changed = [
             f"{name} was {then.get(name)}, is now {now.get(name)}"
             for name in {**then, **now}
-            if then.get(name) != now.get(name) and name.rpartition(".")[2] not in free
+            if then.get(name) != now.get(name) and name not in free and name.rpartition(".")[2] not in FREE
         ]
         if changed:
             raise TrainingError(
-                f"{self.folder} holds a run with other settings: {'; '.join(changed)}. "
+                f"{self.folder} holds a run with other labels or settings: {'; '.join(changed)}. "
                 "Give this one a name of its own with --name, or delete that folder."
             )
 
@@ -105,6 +111,12 @@ class Run:
         if not self.metrics.exists():
             return []
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+
+def tables_of(study: Study, names: Iterable[str]) -> dict[str, str | None]:
+    """Fingerprints of tables of a study, None where there is no such table."""
+    places = {name: join(study.work, name) for name in names}
+    return {name: fingerprint_file(place) if exists(place) else None for name, place in places.items()}
 
 
 def run_folder(work: str, stage: str, name: str, out: Path | None = None) -> Run:

@@ -25,6 +25,7 @@ from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
+from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.checkpoint import known_identity
 from mast.models.frontend import FrontEnd
@@ -51,7 +52,7 @@ from mast.training.pseudo_labels import (
     write_labels,
 )
 from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
-from mast.training.run import STARTED_FROM, Run
+from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.thresholds import ranked
 
 PICTURE, PICTURED_CHUNKS = "pseudo.png", 4
@@ -95,6 +96,7 @@ def selftrain_study(
     settings = study.model_dump(mode="json", include=SETTINGS - {"train"} | {"selftrain"})
     learned = {
         "data": store.fingerprint,
+        **tables_of(study, [ANNOTATIONS, SPLITS]),
         "teacher": teacher,
         STARTED_FROM: known_identity(teacher),
         **settings,
@@ -203,7 +205,13 @@ class _Lesson:
             )
             self.folder.mkdir(parents=True, exist_ok=True)
             write_labels(found, str(location))
-        return read_labels(str(location))
+        found, chunks = read_labels(str(location)), len(self.pool.places)
+        if len(found) != chunks:
+            raise TrainingError(
+                f"{location} has boxes for {len(found):,} chunks, and there are {chunks:,} unlabelled ones now. "
+                "Give this run a name of its own with --name, or delete its folder."
+            )
+        return found
 
     def _learn(self, name: str, start: str, drawn: Lesson, right: float) -> End:
         """One stage of the round, of which `drawn` is the teacher's part; of that, `right` is the share on validation."""
