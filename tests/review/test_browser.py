@@ -197,6 +197,39 @@ def test_the_gallery_names_sounds_and_the_same_name_again(page, served):
     )
 
 
+def test_a_sound_beside_the_one_that_the_audit_asks_for_is_no_part_of_the_audit(context, tmp_path):
+    own = Served(made_run(tmp_path), cache=tmp_path / "cache")
+    own.database = f"sqlite:///{tmp_path / 'found' / 'review.sqlite'}"
+    try:
+        page = open_page(context, own)
+        page.locator("#queue").select_option("audit")
+        expect(page.locator("#title")).to_have_text(BAT)
+        page.locator("#spectrogram").focus()
+        page.keyboard.press("a")
+        expect(page.locator("#title")).to_have_text(ONE)
+        expect(page.locator("#chosen")).to_contain_text("0.60")
+        page.keyboard.press("p")
+        expect(page.locator("#chosen")).to_contain_text("0.50")
+        page.keyboard.press("r")
+        expect(page.locator("#chosen")).to_contain_text("0.60")  # what was asked for is still to be decided
+        page.keyboard.press("v")
+        page.keyboard.press("p")
+        page.keyboard.press("Alt+ArrowLeft")
+        page.keyboard.press("n")
+        page.keyboard.press("a")
+        expect(page.locator("#chosen")).to_contain_text("0.40")  # the next of the audit
+        told = [(item.score, item.state, item.queue) for item in kept(page, own).values()]
+    finally:
+        own.kill()
+    assert told == [
+        (pytest.approx(0.9), "accepted", "audit"),
+        (pytest.approx(0.5), "rejected", None),
+        (None, "accepted", "audit"),
+        (pytest.approx(0.6), "accepted", "audit"),
+    ]
+    assert page.faults == []
+
+
 def test_no_verdict_is_lost_when_the_server_is_killed_and_the_tab_closed(context, served, tmp_path):
     page = open_page(context, served)
     page.keyboard.press("q")

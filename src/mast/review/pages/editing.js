@@ -6,14 +6,14 @@ import { boundsOf, shifted, tidy } from './pointer.js';
 const STEPS = 100; // a key moves a box by one of so many parts of what is on the screen
 
 export class Editing {
-  // `page` has queue(), choose(box), stopDrawing() and failed(error).
+  // `page` has queueOf(box), choose(box), stopDrawing() and failed(error).
   constructor(stage, desk, names, page) {
     Object.assign(this, { stage, desk, names, page });
   }
 
   // Whoever changes a box that nobody has decided says that there is a sound.
   change(box, changes) {
-    return this.desk.decide(box, { state: box.state === 'open' ? 'accepted' : box.state, ...changes }, this.page.queue());
+    return this.desk.decide(box, { state: box.state === 'open' ? 'accepted' : box.state, ...changes }, this.page.queueOf(box));
   }
 
   async label() {
@@ -58,7 +58,8 @@ export class Editing {
   reviewed(startS, endS) {
     const { boxes, recording } = this.stage;
     const same = (box) => box.kind === 'span' && box.start_s === startS && box.end_s === endS;
-    this.desk.decide(boxes.rows.find(same) || newSpan(recording, startS, endS), { state: 'accepted' }, this.page.queue());
+    const span = boxes.rows.find(same) || newSpan(recording, startS, endS);
+    this.desk.decide(span, { state: 'accepted' }, this.page.queueOf(span));
     toast('Marked as wholly reviewed.');
   }
 }

@@ -28,10 +28,10 @@ const desk = new Desk(about, { shown, notify: toast, state: tellOutbox, signedOu
 const names = new Names(about.labels);
 const gallery = new Gallery(desk, names, palette, player, { openAsk, failed });
 const recordings = new Recordings((id) => open(id).catch(failed));
-const editing = new Editing(stage, desk, names, { queue: () => queue, choose, stopDrawing: () => setDrawing(false), failed });
+const editing = new Editing(stage, desk, names, { queueOf, choose, stopDrawing: () => setDrawing(false), failed });
 const pointer = new Pointer(stage, { choose, place: (box, bounds) => editing.place(box, bounds), draw: (bounds) => editing.draw(bounds) });
 let mode = 'recording';
-let queue = null; // the queue that has led here, if any
+let asked = null; // the queue that has led here, and the sounds it asks for, if any has
 
 const inRecording = (action) => () => { if (mode === 'recording' && stage.recording) action(); };
 const inGallery = (action) => () => { if (mode === 'gallery') action(); };
@@ -101,14 +101,21 @@ for (const [arrow, [right, up]] of Object.entries(arrows)) {
 }
 const refreshTools = drawTools({ palette, player, stage, pointer, keys: pressed.actions, recolour, setDrawing });
 
+// The queue that has asked for this box; of the sounds beside those it meant, none has.
+function queueOf(box) {
+  return asked && (box.kind === 'span' || asked.subjects.includes(box.subject)) ? asked.queue : null;
+}
+
 function decide(state) {
   const box = stage.chosenBox;
   if (!box) {
     toast('Choose a sound first: tap it, or press n.');
     return;
   }
-  desk.decide(box, { state }, queue);
-  if (queue) nextAsk().catch(failed);
+  desk.decide(box, { state }, queueOf(box));
+  const left = asked && asked.subjects.map((subject) => stage.boxes.get(subject)).find((other) => other?.state === 'open');
+  if (left) choose(left);
+  else if (queueOf(box)) nextAsk().catch(failed);
   else go(1, true);
 }
 
@@ -157,7 +164,7 @@ async function nextAsk() {
   const wanted = byId('queue').value;
   const { asks } = await ask(`/api/asks?${new URLSearchParams([['queue', wanted], ['count', 1], ...without])}`);
   if (!asks.length) {
-    queue = null;
+    asked = null;
     toast('This queue is empty: all it asks for is decided.');
     return;
   }
@@ -167,7 +174,7 @@ async function nextAsk() {
 async function openAsk(one, from = byId('queue').value) {
   setMode('recording');
   await open(one.recording_id, one.subjects[0], one);
-  queue = from;
+  asked = { queue: from, subjects: one.subjects };
   byId('why').textContent = one.why;
 }
 
@@ -186,7 +193,7 @@ async function open(recordingId, subject = null, span = null) {
     recordings.load().catch(failed); // how much of each is decided by now
     history.replaceState(null, '', `#${encodeURIComponent(recordingId)}`);
   }
-  queue = null;
+  asked = null;
   byId('why').textContent = '';
   if (span && !subject) stage.view.showTime(span.start_s, span.end_s);
   if (span && subject) stage.view.showTime((span.start_s + span.end_s) / 2 - 5, (span.start_s + span.end_s) / 2 + 5);
