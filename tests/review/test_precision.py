@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
@@ -60,6 +62,26 @@ def test_bins_are_weighed_by_their_sounds():
     assert share.right == pytest.approx(0.1)  # ten of each were asked for, and half of them were right
     high = made.share(made.score > 0.9)
     assert (high.right, high.low, high.high) == (1.0, 1.0, 1.0)  # all ten were looked at: nothing is open
+
+
+def test_bins_of_which_nothing_was_audited_are_told_as_unknown():
+    score = np.repeat([0.25, 0.55, 0.95], [50, 40, 10])
+    audited = np.arange(100) >= 97
+    share = everything(Audit(score, (score * 10).astype(np.int64), audited, audited))
+    assert share.right == pytest.approx((0.5 * 90 + 10) / 100)  # not all, as the few that were audited
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.booleans()), min_size=1, max_size=60),
+    st.integers(1, 500),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_share_lies_within_its_bounds(sounds_told, others):
+    stratum, audited, right = (np.array(values) for values in zip(*sounds_told, strict=True))
+    stratum = np.append(stratum, np.resize(stratum, others))
+    audited, right = (np.append(mask, np.zeros(others, bool)) for mask in (audited, right))
+    share = everything(Audit(stratum / 10, stratum, audited, right))
+    assert np.isnan(share.right) if not audited.any() else share.low <= share.right <= share.high
 
 
 def test_a_sound_of_the_sample_that_another_queue_asked_for_first_counts_in_it():

@@ -80,7 +80,8 @@ class Audit:
     def share(self, among: Mask, seed: int = SEED) -> Share:
         """How many of some sounds are right: bins are weighed by their sounds, bounds are those of a beta posterior.
 
-        What was audited is known; only the rest is drawn, so that nothing is open where everything was looked at.
+        What was audited is known; only the rest is drawn, so that nothing is open where everything was looked at. A bin
+        of which nothing was audited counts as its bounds take it: half of it is right, give or take all.
         """
         sounds, audited, right = (
             np.bincount(self.stratum[mask], minlength=STRATA)
@@ -89,12 +90,15 @@ class Audit:
         known = audited > 0
         if not known.any():
             return Share(int(sounds.sum()), 0, np.nan, np.nan, np.nan)
-        mean = (right[known] / audited[known]) @ sounds[known] / sounds[known].sum()
+        mean = np.divide(right, audited, out=np.full(STRATA, 0.5), where=known) @ sounds / sounds.sum()
         rng = np.random.default_rng(seed)
         chance = rng.beta(right + PRIOR, audited - right + PRIOR, (DRAWS, STRATA))
         drawn = (right + rng.binomial(sounds - audited, chance)).sum(axis=1) / sounds.sum()
         low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return Share(int(sounds.sum()), int(audited.sum()), float(mean), float(low), float(high))
+        told = float(
+            np.clip(mean, low, high)
+        )  # of many sounds, hardly ever are all as the few that were audited
+        return Share(int(sounds.sum()), int(audited.sum()), told, float(low), float(high))
 
     def threshold(self, asked: float, from_score: float = 0.0) -> float | None:
         """The lowest score from which on the share that is right is at least `asked` by its lower bound, if any is."""
