@@ -106,6 +106,21 @@ def test_a_study_gives_its_collections_and_its_own_table_while_that_is_up_to_dat
     assert look_at(["study.yaml"], overrides=["collections.may.time_zone=Asia/Tokyo"]).table is None
 
 
+def test_a_card_that_was_copied_in_after_the_scan_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, *_ = card(tmp_path / "may", 1, 0.2).rglob("*.WAV")
+    Path("study.yaml").write_text(json.dumps({"collections": {"may": {"root": "may"}}}))
+    assert look_at(["study.yaml"]).note is None
+    assert CliRunner().invoke(app, ["scan", "study.yaml"]).exit_code == 0
+    assert look_at(["study.yaml"]).note is None
+    shutil.copy(first, first.with_name("20230511_003000.WAV"))
+    told = "1 recording is not in the study's table: run mast scan study.yaml."
+    assert look_at(["study.yaml"]).note == told
+    assert told in CliRunner().invoke(app, ["status", "study.yaml"]).output
+    asked = CliRunner().invoke(app, ["detect", "study.yaml", "--model", "nowhere", "--dry-run"])
+    assert told in asked.output and asked.exit_code != 0
+
+
 def test_what_decides_the_rows_does_not_depend_on_where_a_drive_is_mounted(cards, tmp_path):
     (tmp_path / "may").symlink_to(cards)
     here, there = (look_at([str(root)]) for root in (cards, tmp_path / "may"))

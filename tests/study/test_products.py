@@ -8,7 +8,7 @@ import pytest
 from mast.config import AnnotationSource, Collection, Study
 from mast.events import Recording, to_table, write_table
 from mast.study import products
-from mast.study.products import fingerprint_file, look, next_step, remember, render
+from mast.study.products import fingerprint_file, look, next_step, not_scanned, remember, render
 
 
 @pytest.fixture
@@ -91,6 +91,22 @@ def test_annotations_that_are_a_file_or_are_gone_are_seen_too(study, tmp_path):
     assert states(one)["annotations.parquet"] == "current"
     (tmp_path / "boxes" / "a.txt").unlink()
     assert states(one)["annotations.parquet"] == "stale"
+
+
+def test_recordings_that_came_after_the_scan_are_told(study, tmp_path):
+    assert not_scanned(study, "study.yaml") is None  # nothing was scanned yet
+    rows = [Recording("card/A/1.WAV", "card", "A/1.WAV", 1, None, "ok")]
+    write_table(rows, Recording, f"{study.work}/recordings.parquet")
+    assert not_scanned(study, "study.yaml") is None  # the drive is not here today
+    for name in ("A/1.WAV", "B/1.WAV", "B/2.wav", "B/notes.txt"):
+        (tmp_path / "card" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "card" / name).touch()
+    told = not_scanned(study, "my study.yaml")
+    assert told == "2 recordings are not in the study's table: run mast scan 'my study.yaml'."
+    (tmp_path / "card" / "B" / "2.wav").unlink()
+    assert not_scanned(study, "s.yaml") == "1 recording is not in the study's table: run mast scan s.yaml."
+    (tmp_path / "card" / "B" / "1.WAV").unlink()
+    assert not_scanned(study, "study.yaml") is None
 
 
 def test_what_nobody_remembers_making_is_out_of_date(study):

@@ -99,6 +99,8 @@ def detect(
         lance_module("Keeping how sounds sound")
     own, given = Shard.parse(shard), look_at(paths, site, time_zone, overrides or ())
     out = out or given.out
+    if given.note:
+        typer.echo(given.note, err=True)
     if dry_run:
         asked = Asked(precision, "cuda" if device == "cuda" else "cpu", embed)
         with (

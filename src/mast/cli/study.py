@@ -121,11 +121,13 @@ def status(study: StudyFile, overrides: Overrides = None) -> None:
 
     from mast.config import load_study
     from mast.review.next import next_in_round
-    from mast.study.products import look, next_step, render
+    from mast.study.products import look, next_step, not_scanned, render
 
     settings = load_study(study, overrides or ())
     found = look(settings)
     Console().print(render(found))
+    if note := not_scanned(settings, str(study)):
+        typer.echo(note)
     verb = next_step(found)
     command = f"mast {verb} {study}" if verb else next_in_round(settings, str(study))
     typer.echo(f"Next: {command}" if command else "Everything is made and up to date.")

@@ -22,7 +22,7 @@ from mast.recordings.metadata import Naming
 from mast.recordings.probe import Place, probe_row
 from mast.recordings.scan import PROVENANCE, OnProgress, collections_from_folders, scan
 from mast.storage import exists, is_folder, is_remote, join, open_binary, written_whole
-from mast.study.products import fingerprint, look
+from mast.study.products import fingerprint, look, not_scanned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ class Given:
     """What was pointed at: collections, the table of them if they were scanned, and files that were named one by one.
 
     `files` are paths below the root of the collection `single`, which holds nothing else. `out` is where events go by
-    default.
+    default; `note` is what the user should know of the recordings.
     """
 
     collections: Mapping[str, Collection]
@@ -44,6 +44,7 @@ class Given:
     files: tuple[str, ...] = ()
     detection: Detection = field(default_factory=Detection)
     out: str = "events"
+    note: str | None = None
 
     def story(self) -> dict[str, Any]:
         """What decides which rows the table has, wherever its roots are mounted today."""
@@ -160,7 +161,10 @@ def _study(path: str, overrides: Sequence[str]) -> Given:
         )
     scanned = next(item for item in look(study) if item.product.name == "recordings.parquet")
     table = join(study.work, "recordings.parquet") if scanned.state == "current" else None
-    return Given(study.collections, table, detection=study.detection, out=join(study.work, "events"))
+    note = not_scanned(study, path) if table else None
+    return Given(
+        study.collections, table, detection=study.detection, out=join(study.work, "events"), note=note
+    )
 
 
 def _table(path: str, overrides: Sequence[str]) -> Given:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -16,8 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mast.annotations.study import label_tables
 from mast.config import Study
+from mast.errors import StorageError
+from mast.events import read_column
+from mast.recordings.find import walk
 from mast.recordings.store import AudioStore
-from mast.storage import exists, files_below, is_folder, join, open_binary, written_whole
+from mast.storage import exists, files_below, is_folder, is_remote, join, open_binary, written_whole
+from mast.study.commands import mast_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -118,6 +124,22 @@ def look(study: Study) -> list[Found]:
 def next_step(found: Iterable[Found]) -> str | None:
     """The verb to run next, or None where everything is made and current."""
     return next((item.product.verb for item in found if item.state != "current"), None)
+
+
+def not_scanned(study: Study, study_file: str) -> str | None:
+    """A note where recordings lie in a study's folders that its table does not know; buckets take too long to list."""
+    table = join(study.work, "recordings.parquet")
+    if not exists(table):
+        return None
+    known, count = {*read_column(table, "recording_id")}, 0
+    for name, collection in study.collections.items():
+        if not is_remote(collection.root):
+            with suppress(StorageError):  # the drive is not here today, which is told where it is needed
+                count += sum(f"{name}/{own.path}" not in known for own in walk(collection.root, Counter()))
+    if not count:
+        return None
+    what = "1 recording is" if count == 1 else f"{count:,} recordings are"
+    return f"{what} not in the study's table: run {mast_command('scan', study_file)}."
 
 
 def made_at(study: Study, name: str) -> datetime | None:
