@@ -103,6 +103,7 @@ def selftrain_study(
     }
     run.check(learned)
     pool = pool_of(study, store)
+    _check_labelled(study, store)
     run.open(learned)
     unsure = None
     rounds: list[Round] = []
@@ -125,6 +126,16 @@ def selftrain_study(
         teacher = str(lesson.student)
     _keep(teacher, run)
     return Taught("finished", tuple(rounds), unsure)
+
+
+def _check_labelled(study: Study, store: AudioStore) -> None:
+    """Refuse, before anything is learned, a study without the experts' boxes that its curriculum needs."""
+    curriculum = study.selftrain.curriculum
+    if curriculum != "pseudo" and not len(detection_examples(study, store, TRAIN).chunks):
+        raise TrainingError(
+            f"Nothing of this study is labelled for training, and selftrain.curriculum {curriculum} learns from experts. "
+            "To learn from the teacher alone: --set selftrain.curriculum=pseudo. mast budget proposes what to label."
+        )
 
 
 @dataclass(frozen=True)
