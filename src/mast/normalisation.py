@@ -76,6 +76,11 @@ class Normalisation:
             raise ConfigError(f"normalisation {kind} needs the statistics of a study's prepared audio.")
         return cls(kind, statistics.mean, statistics.std, statistics.band_deviation, statistics.provenance)
 
+    @property
+    def hides_padding(self) -> bool:
+        """Whether nothing is seen where a chunk's sound has ended, also of what was moved there."""
+        return self.kind == "band-median"
+
     def apply(self, spec: Tensor, frames: Tensor | None = None) -> Tensor:
         """Scale log-mel chunks, of which only the first `frames` (B,) hold sound. (B, F, T) → (B, F, T)
 

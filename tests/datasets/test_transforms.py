@@ -24,6 +24,7 @@ from mast.datasets.transforms import (
     time_mask,
     time_shift,
     time_warp,
+    up_to_the_sound,
 )
 from tests.datasets.made import (
     BINS,
@@ -187,6 +188,15 @@ def test_a_box_that_is_cut_stays_while_enough_of_it_is_left(box, limits, kept):
     settings = Augmentation(max_shift_frames=0, **{**KEEP_ALL, **limits})
     result = time_shift(random_spec(1), [torch.tensor([box], dtype=torch.float32)], settings, seeded(0))
     assert (len(result.boxes[0]), result.dropped) == (kept, [1 - kept])
+
+
+def test_a_box_beyond_the_end_of_the_sound_is_cut_as_at_the_edge_of_the_grid():
+    boxes = torch.tensor(
+        [[10, 4, 30, 14], [40, 4, 80, 14], [44, 4, 80, 14], [60, 4, 80, 14]], dtype=torch.float32
+    )
+    one, other = up_to_the_sound([boxes, boxes], [50, 96], BINS, Augmentation())
+    assert one.tolist() == [[10, 4, 30, 14], [40, 4, 50, 14]]
+    assert torch.equal(other, boxes)
 
 
 @pytest.mark.parametrize("transform", [time_mask, frequency_mask])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +213,24 @@ def test_an_example_is_varied_the_same_in_any_company_and_anew_at_each_step(stud
     assert torch.equal(together[0][1], alone[0][0])
     assert torch.equal(together[2].negatives[1], alone[2].negatives[0])
     assert not torch.equal(alone[0], later[0])
+
+
+def test_no_box_is_moved_to_where_the_picture_is_blank(study_file: Path) -> None:
+    """Of a chunk whose sound ends half-way `band-median` shows nothing beyond; others show what was moved there."""
+    last_frames = {}
+    others = ("max_shift_bins", "max_warp", "max_mask_frames", "max_mask_bins", "noise_std", "max_gain_db")
+    shifts = ("probability=1", "max_shift_frames=25", *(f"{name}=0" for name in others))
+    for kind in ("band-median", "dataset"):
+        changes = [f"augmentation.{item}" for item in shifts]
+        recipe = recipe_of(study_with(study_file, f"normalisation={kind}", *changes))
+        batch = batch_of(recipe, with_boxes(recipe, 4))
+        half = batch.sound.shape[1] // 2
+        own = torch.tensor([[90.0, 20.0, 120.0, 40.0]])
+        short = replace(batch, filled=torch.full((4,), half), boxes=(own,) * 4)
+        ends = [recipe.inputs(short, step, CPU)[1].boxes[:, 2] for step in range(8)]
+        last_frames[kind] = float(torch.cat(ends).max())
+    assert half / 160 == 128
+    assert last_frames["band-median"] == 128 < last_frames["dataset"]
 
 
 def test_portions_add_up_to_the_whole_batch(study_file: Path) -> None:

@@ -188,6 +188,13 @@ def cutmix(
     return Augmented(new, kept, dropped)
 
 
+def up_to_the_sound(
+    boxes: Sequence[Tensor], end_frames: Sequence[int], bins: int, settings: Augmentation
+) -> list[Tensor]:
+    """Boxes of examples whose sound ends there, cut to it as to the edge of the grid: what moved on is not seen."""
+    return [_cut(own, (0, 0, end, bins), settings) for own, end in zip(boxes, end_frames, strict=True)]
+
+
 def add_powers(spec: Tensor, other: Tensor) -> Tensor:
     """Log-mel of two sounds heard at once: log(exp(a) + exp(b)). (B, F, T), (B, F, T) → (B, F, T)"""
     return torch.logaddexp(spec, other)

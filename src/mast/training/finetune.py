@@ -21,6 +21,7 @@ from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
+from mast.datasets.transforms import up_to_the_sound
 from mast.detection.chunks import boxes_up_to, predict_chunks
 from mast.models.checkpoint import known_identity, save_model
 from mast.models.decoding import Detections
@@ -174,6 +175,9 @@ class FinetuneRecipe:
         spec, boxes = varied(
             levels[..., : self.whole_frames], batch.boxes, self.study.augmentation, rngs, self.bank
         )
+        if self.module.frontend.normalisation.hides_padding:
+            ends = torch.ceil(batch.filled / self.module.frontend.logmel.shift_samples).int().tolist()
+            boxes = up_to_the_sound(boxes, ends, levels.shape[1], self.study.augmentation)
         padded = pad_frames(spec, levels.shape[-1])
         counts = self._counts(boxes, device)
         if self.ranks > 1:
