@@ -83,7 +83,7 @@ def same_share(is_same: Mask) -> float | None:
     return rounded(is_same.mean()) if len(is_same) else None
 
 
-def mean_interval(values: NDArray[Any], recording: Integers) -> list[float] | None:
+def mean_interval(values: NDArray[Any], recording: Integers) -> list[float | None] | None:
     """The mean and its 95 % interval, recordings drawn again and again; None of nothing. (N,), (N,)"""
     if not len(values):
         return None
@@ -147,6 +147,6 @@ def ranked(found: Sequence[Floats], calls: Sequence[Floats]) -> Ranking:
     return Ranking.of(events[:, 4], overlap, number, call_number, len(found))
 
 
-def rounded(number: float | np.floating[Any]) -> float:
-    """A figure to four digits."""
-    return round(float(number), 4)
+def rounded(number: float | np.floating[Any]) -> float | None:
+    """A figure to four digits; None where there is none."""
+    return round(float(number), 4) if np.isfinite(number) else None

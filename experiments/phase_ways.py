@@ -174,7 +174,7 @@ def threshold_like(heard: Heard, first: Heard) -> float:
     return float(np.sort(scores)[-wanted]) if 0 < wanted <= len(scores) else first.hearing.threshold
 
 
-def gain(rankings: Sequence[Ranking], others: Sequence[Ranking]) -> list[float]:
+def gain(rankings: Sequence[Ranking], others: Sequence[Ranking]) -> list[float | None]:
     """How much higher average precision is, mean over phases, and its interval over recordings."""
     told = interval(
         lambda weight: float(

@@ -136,10 +136,10 @@ def heard(tmp_path_factory):
 def test_a_small_run_writes_what_the_full_result_holds(experiment, heard, tmp_path, monkeypatch):
     file, model = heard
     out = tmp_path / "result.json"
-    monkeypatch.setattr(sys, "argv", ["x", str(file), model, "--recordings", "1", "--out", str(out)])
+    monkeypatch.setattr(sys, "argv", ["x", str(file), model, "--recordings", "2", "--out", str(out)])
     monkeypatch.setattr(engines, "PAIRS", engines.PAIRS[:2])
     monkeypatch.setattr(phase, "PHASES_FRAMES", (77, 160))
-    monkeypatch.setattr(phase_ways, "RECORDINGS", 1)
+    monkeypatch.setattr(phase_ways, "RECORDINGS", 2)
     experiment.main()
     small, name = json.loads(out.read_text("utf-8")), experiment.__name__.split(".")[-1]
     full = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.errors import ConfigError, StorageError
-from mast.evaluation.compare import compare, verdict
+from mast.evaluation.compare import compare, verdict, write_comparison
 from mast.evaluation.intervals import Interval
 from mast.evaluation.results import write_results
 from tests.evaluation.studies import made_results, made_trial, made_truths
@@ -70,6 +70,20 @@ def test_models_are_called_by_the_last_part_of_their_folder_where_that_tells_the
     one, two, same = (evaluation(tmp_path / name, 1) for name in ("a/one", "a/two", "b/one"))
     assert [model.name for model in compare([one, two], resamples=5).models] == ["one", "two"]
     assert [model.name for model in compare([one, same], resamples=5).models] == [one, same]
+
+
+def test_one_recording_decides_nothing(tmp_path):
+    folders = []
+    for name, found in (("none", []), ("all", [(0, 1, 100, 3, 200, 0.9)])):
+        trial = made_trial(made_truths([(0, 0.0)], [(0, 1, 100, 3, 200)]), found)
+        write_results(str(tmp_path / name), made_results([trial]), [trial])
+        folders.append(str(tmp_path / name))
+    comparison = compare(folders, resamples=20)
+    assert {verdict(item) for (item,) in comparison.differences["test"].values()} == {"cannot be told"}
+    assert "test: F1 of all +1.000 against none: cannot be told" in comparison.summary()
+    write_comparison(comparison, str(tmp_path / "compare.html"))
+    page = (tmp_path / "compare.html").read_text("utf-8")
+    assert "nan" not in page.lower() and 'class="range"' not in page and "+1.000" in page
 
 
 def test_verdicts():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mast.evaluation.intervals import confidence_interval, difference_interval
+from mast.evaluation.intervals import Interval, confidence_interval, difference_interval
 from mast.evaluation.metrics import METRICS, Ranking, ap_area, f1, precision, recall
 
 
@@ -44,9 +44,24 @@ def test_without_recordings_there_is_no_interval(name):
 
 def test_without_truths_recall_has_no_interval_and_precision_has():
     none = np.empty(0, dtype=np.int64)
-    invented = Ranking.of(np.array([0.5]), np.zeros(1), np.array([0]), none, 1)
+    invented = Ranking.of(np.array([0.5]), np.zeros(1), np.array([0]), none, 2)
     assert math.isnan(confidence_interval(recall, invented, np.random.default_rng(0)).high)
     assert confidence_interval(precision, invented, np.random.default_rng(0)).high == 0
+
+
+def test_a_single_recording_has_figures_but_no_interval():
+    one, other = made_ranking(0, units=1), made_ranking(0, units=1, skill=0.1)
+    alone = confidence_interval(recall, one, np.random.default_rng(0), 50)
+    assert 0 < alone.value < 1 and math.isnan(alone.low) and math.isnan(alone.high)
+    assert alone.told() == f"{alone.value:.3f}" and not alone.is_bounded
+    difference = difference_interval(recall, one, other, np.random.default_rng(0), 50)
+    assert difference.value > 0 and math.isnan(difference.low) and math.isnan(difference.high)
+
+
+def test_a_figure_is_told_with_its_bounds_if_it_has_any():
+    assert Interval(0.5, 0.25, 0.75, 0.95).told() == "0.500 (0.250–0.750)"
+    assert Interval(12.0, 8.0, 20.0, 0.95).told(1) == "12.0 (8.0–20.0)"
+    assert Interval(math.nan, math.nan, math.nan, 0.95).told() == "cannot be told"
 
 
 @settings(max_examples=40)

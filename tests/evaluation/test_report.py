@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from mast.detection.evaluate import Evaluated
 from mast.evaluation.report import Mistakes, report_page, sentence, title_of, write_report
 from mast.evaluation.worst import Mistake, Tile, tile_of, worst_mistakes
 from tests.evaluation.studies import SHIFTED, made_results, made_trial, made_truths, oracle, truths_of
@@ -113,6 +114,16 @@ def test_a_number_that_cannot_be_told_is_a_dash():
     page = report_page(made_results([made_trial(two_sounds(), [])]), [Mistakes([], [])])
     assert "nan" not in re.sub(r"data:[^\"]*", "", page).lower()
     assert "None: every box was right." in page
+
+
+def test_of_one_recording_a_page_and_a_summary_tell_figures_without_bounds():
+    trial = made_trial(made_truths([(0, 0.0)], [(0, 1, 100, 3, 200)]), [(0, 1, 100, 3, 200, 0.9)])
+    results = made_results([trial])
+    page = report_page(results, [Mistakes([], [])])
+    assert "<b>1.000</b></td>" in page and "– – –" not in page
+    assert "nan" not in re.sub(r"data:[^\"]*", "", page).lower()
+    told = Evaluated(results, "evaluation").summary()
+    assert "test: F1 1.000, precision 1.000, recall 1.000; 1 recordings" in told
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,13 @@ def test_neighbours_of_the_same_recording_do_not_count():
     assert figures.as_json()["top_1"] == [0.3333, 0.0, 1.0] and figures.as_json()["queries"] == 3
 
 
+def test_sounds_of_one_recording_have_figures_without_bounds():
+    asked, known = named(LINE[:2], "ab", "11"), named(LINE, "aabb", "2233")
+    figures = retrieval(asked, known, np.random.default_rng(0), resamples=5)
+    assert figures.as_json()["top_1"] == [0.5, None, None]
+    assert "Top-1 0.500, Top-5 1.000" in figures.summary()
+
+
 def test_the_mean_over_labels_gives_a_rare_one_the_same_weight():
     vectors = [[1, 0], [1, 0], [1, 0], [0, 1], [0.9, 0.4]]
     calls = named(vectors, "aaabb", "12345")

@@ -21,7 +21,7 @@ from mast.detection.chunks import predict_chunks
 from mast.detection.stitching import stitch
 from mast.errors import ConfigError, ModelError
 from mast.evaluation.figures import set_results
-from mast.evaluation.intervals import RESAMPLES, Interval
+from mast.evaluation.intervals import RESAMPLES
 from mast.evaluation.matching import Boxes
 from mast.evaluation.metrics import steady_threshold
 from mast.evaluation.report import write_report
@@ -69,17 +69,11 @@ class Evaluated:
         for item in self.results.sets:
             figures = item.ways["iou"]
             told = ", ".join(
-                f"{title} {_told(figures.numbers[name])}"
+                f"{title} {figures.numbers[name].told()}"
                 for name, title in (("f1", "F1"), ("precision", "precision"), ("recall", "recall"))
             )
             lines.append(f"{item.name}: {told}; {item.recordings:,} recordings, {figures.truths:,} boxes")
         return "\n".join([*lines, f"Report: {join(self.folder, REPORT)}"])
-
-
-def _told(number: Interval) -> str:
-    if math.isnan(number.value):
-        return "cannot be told"
-    return f"{number.value:.3f} ({number.low:.3f}–{number.high:.3f})"
 
 
 def evaluate_study(

@@ -55,10 +55,12 @@ class Comparison:
         for name, metrics in self.differences.items():
             for metric in ("f1", "ap_101_points"):
                 for model, difference in zip(self.models[1:], metrics[metric], strict=True):
+                    bounds = (
+                        f" ({difference.low:+.3f} to {difference.high:+.3f})" if difference.is_bounded else ""
+                    )
                     lines.append(
-                        f"{name}: {COMPARED[metric]} of {model.name} {difference.value:+.3f} "
-                        f"({difference.low:+.3f} to {difference.high:+.3f}) against {self.models[0].name}: "
-                        f"{verdict(difference)}"
+                        f"{name}: {COMPARED[metric]} of {model.name} {difference.value:+.3f}{bounds} "
+                        f"against {self.models[0].name}: {verdict(difference)}"
                     )
         return "\n".join(lines)
 
@@ -106,7 +108,7 @@ def write_comparison(comparison: Comparison, location: str) -> None:
 
 def verdict(difference: Interval) -> str:
     """What an interval of differences says, in a word or two."""
-    if not (np.isfinite(difference.low) and np.isfinite(difference.high)):
+    if not difference.is_bounded:
         return "cannot be told"
     if difference.low > 0:
         return "better"

@@ -6,6 +6,7 @@ counts: nothing is copied, matched or sorted again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,12 +21,24 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure and the bounds between which `level` of its resampled values lie."""
+    """A figure and the bounds between which `level` of its resampled values lie; NaN where they cannot be told."""
 
     value: float
     low: float
     high: float
     level: float
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is known how far the figure could be off."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    def told(self, digits: int = 3) -> str:
+        """The figure for a person, with its bounds if it has any."""
+        if math.isnan(self.value):
+            return "cannot be told"
+        bounds = f" ({self.low:.{digits}f}–{self.high:.{digits}f})" if self.is_bounded else ""
+        return f"{self.value:.{digits}f}{bounds}"
 
 
 def confidence_interval(
@@ -69,8 +82,11 @@ def interval(
     resamples: int,
     level: float,
 ) -> Interval:
-    """Percentile interval; draws in which the figure cannot be told, as when none has a truth, are left out."""
-    if not units:
+    """Percentile interval; draws in which the figure cannot be told, as when none has a truth, are left out.
+
+    One unit is all that can be drawn of it again: how others would differ from it, nothing tells.
+    """
+    if units < 2:
         return Interval(figure(None), np.nan, np.nan, level)
     drawn = np.array([figure(_draw(units, rng)) for _ in range(resamples)])
     told = drawn[~np.isnan(drawn)]

@@ -6,6 +6,7 @@ same background: the paper does not say so, and its detected boxes (96 %) beat t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,8 +50,7 @@ class Retrieval:
     def summary(self) -> str:
         """A line for a person."""
         told = [
-            f"{title} {getattr(self, name).value:.{digits}f} ({getattr(self, name).low:.{digits}f}–"
-            f"{getattr(self, name).high:.{digits}f})"
+            f"{title} {getattr(self, name).told(digits)}"
             for name, title, digits in (
                 ("top_1", "Top-1", 3),
                 ("top_5", "Top-5", 3),
@@ -60,13 +60,17 @@ class Retrieval:
         return f"{', '.join(told)}; {self.queries:,} sounds of {self.labels:,} labels in {self.recordings:,} recordings"
 
     def as_json(self) -> dict[str, object]:
-        """The same for a file: an interval is its value and its two ends."""
+        """The same for a file: an interval is its value and its two ends, None where they cannot be told."""
         return {
-            name: [round(value[end], 4) for end in ("value", "low", "high")]
+            name: [_rounded(value[end]) for end in ("value", "low", "high")]
             if isinstance(value, dict)
             else value
             for name, value in asdict(self).items()
         }
+
+
+def _rounded(number: float) -> float | None:
+    return round(number, 4) if math.isfinite(number) else None
 
 
 def first_right(asked: Named, known: Named, block: int = 1024) -> NDArray[np.int64]:
