@@ -42,13 +42,12 @@ from experiments.agreement import (
     shares,
     together,
 )
-from mast.config import Study, collection_of, load_study
+from mast.config import PATCH, Study, collection_of, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.split_table import boxes_by_recording
 from mast.detection.chunks import BoxFinder
 from mast.detection.recording import HOP, detect_recording
 from mast.evaluation.matching import OVERLAPS
-from mast.models.encoder import PATCH
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.spectrogram import MelGrid

@@ -23,7 +23,7 @@ from benchmarks.results import write_result
 from experiments.agreement import IOUS, Floats, mean_interval, ranked, rounded, same_share, together
 from experiments.phase import Hearing, location_of, parser_of, tested
 from experiments.phase_finders import Altered, Way
-from mast.config import Study, load_study
+from mast.config import PATCH, Study, load_study
 from mast.datasets.order import spread
 from mast.datasets.split_table import boxes_by_recording
 from mast.detection.stitching import EDGE_FRAMES
@@ -31,7 +31,6 @@ from mast.evaluation.intervals import RESAMPLES, interval
 from mast.evaluation.metrics import Ranking, ap_area, f1, mean_iou
 from mast.models import decoding
 from mast.models.decoding import VOTING_IOU, voted
-from mast.models.encoder import PATCH
 from mast.models.loading import load_detector
 from mast.spectrogram import MelGrid
 

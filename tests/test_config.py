@@ -91,6 +91,31 @@ def test_a_mistake_is_refused_with_its_place_and_the_remedy(study_file, text, me
         load_study(study_file(text))
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("chunking.chunk_s=10", "makes 1000 frames.* 16 at a time. Set chunking.chunk_s to 9.92 or 10.08"),
+        ("chunking.chunk_s=0.1", "makes 10 frames.*Set chunking.chunk_s to 0.16$"),
+        ("spectrogram.bins=100", r"spectrogram.bins \(100\) must be a multiple of 16"),
+    ],
+)
+def test_a_chunk_that_the_encoder_cannot_take_is_refused_with_one_that_it_can(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_study(None, [override])
+
+
+@given(st.integers(1, 4000), st.sampled_from([0.001, 0.005, 0.01, 0.02]))
+def test_chunks_of_whole_patches_and_no_others_are_taken(frames, shift_s):
+    overrides = [f"chunking.chunk_s={frames * shift_s!r}", f"spectrogram.shift_s={shift_s}"]
+    if frames % 16 == 0:
+        assert load_study(None, overrides).chunking.chunk_s == frames * shift_s
+        return
+    with pytest.raises(ConfigError) as error:
+        load_study(None, overrides)
+    *_, near_s = str(error.value).split()
+    assert load_study(None, [f"chunking.chunk_s={near_s}", overrides[1]]).chunking.chunk_s == float(near_s)
+
+
 def test_all_mistakes_are_told_at_once(study_file):
     with pytest.raises(ConfigError) as error:
         load_study(study_file("wrok: x\nspectrogram: {bins: -1}\n"))

@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Study, load_study
-from mast.errors import ModelError, TrainingError
+from mast.errors import ConfigError, ModelError, TrainingError
 from mast.models.checkpoint import load_model, save_model
 from mast.models.encoder import SIZES
 from mast.models.loading import below, load_encoder
 from mast.recordings.store import AudioStore
+from mast.training import pretrain
 from mast.training.pretrain import PretrainRecipe, pretrain_study, starting_model
 from mast.training.run import Run
 
@@ -219,6 +220,17 @@ def test_the_licence_of_a_model_goes_with_what_is_made_from_it(
     study = study_of(study_file, f"pretrain.start={tmp_path}")
     made, _ = starting_model(study, AudioStore(f"{study.work}/audio.lance"))
     assert made.licence == "CC BY-NC 4.0"
+
+
+@pytest.mark.parametrize(("chunk_s", "bins"), [(2.4, 128), (2.56, 96)])
+def test_chunks_that_the_windows_of_a_decoder_do_not_cover_want_the_plain_one(
+    chunk_s: float, bins: int
+) -> None:
+    study = load_study(None, [f"chunking.chunk_s={chunk_s}", f"spectrogram.bins={bins}"])
+    with pytest.raises(ConfigError, match="tokens in time.*Set pretrain.decoder=plain"):
+        pretrain._check_windows(study, round(chunk_s * 100))
+    plain = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"decoder": "plain"})})
+    pretrain._check_windows(plain, round(chunk_s * 100))
 
 
 def test_a_model_of_another_width_is_refused(finished: Run, study_file: Path) -> None:

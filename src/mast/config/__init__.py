@@ -14,6 +14,7 @@ from mast.config.learning import (
 from mast.config.selftraining import ExpertStage, Guard, PseudoStage, Selftrain
 from mast.config.settings import Settings, checked
 from mast.config.sound import (
+    PATCH,
     AnnotationFormat,
     AnnotationSource,
     Chunking,
@@ -26,6 +27,7 @@ from mast.config.sound import (
 from mast.config.study import Detection, Study, collection_of
 
 __all__ = [
+    "PATCH",
     "AnnotationFormat",
     "AnnotationSource",
     "Augmentation",

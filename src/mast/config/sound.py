@@ -15,6 +15,9 @@ AnnotationFormat = Literal[
     "raven", "audacity", "csv", "birdeep", "aoef", "audubon-core", "camtrap-dp", "batdetect2"
 ]
 
+PATCH = 16
+"""Frames and bins that a token of the encoder covers."""
+
 RESERVED_SPLITS = ("train", "val", "test", "guard", "unlabelled", "in-domain")
 """Names with a meaning of their own, not to be given to a held-out set."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Literal, Self
 
@@ -10,7 +11,7 @@ from pydantic import Field, model_validator
 from mast.config.learning import Augmentation, Model, Pretrain, Rehearse, Train
 from mast.config.selftraining import Selftrain
 from mast.config.settings import Settings
-from mast.config.sound import AnnotationSource, Chunking, Collection, Labels, Spectrogram, Splits
+from mast.config.sound import PATCH, AnnotationSource, Chunking, Collection, Labels, Spectrogram, Splits
 from mast.errors import ConfigError
 
 
@@ -64,6 +65,24 @@ class Study(Settings):
             raise ValueError(
                 f"spectrogram.high_hz ({self.spectrogram.high_hz:g}) is above {nyquist_hz:g} Hz, the most that "
                 f"chunking.sample_rate_hz ({self.chunking.sample_rate_hz}) can hold"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _chunks_are_whole_patches(self) -> Self:
+        chunk_s, shift_s, bins = self.chunking.chunk_s, self.spectrogram.shift_s, self.spectrogram.bins
+        patches = math.floor(chunk_s / shift_s + 1e-6) / PATCH
+        if patches % 1 or not patches:
+            near_s = [
+                f"{count * PATCH * shift_s:g}" for count in (math.floor(patches), math.ceil(patches)) if count
+            ]
+            raise ValueError(
+                f"chunking.chunk_s ({chunk_s:g}) makes {patches * PATCH:g} frames of spectrogram.shift_s; the encoder "
+                f"takes them {PATCH} at a time. Set chunking.chunk_s to {' or '.join(near_s)}"
+            )
+        if bins % PATCH:
+            raise ValueError(
+                f"spectrogram.bins ({bins}) must be a multiple of {PATCH}, which the encoder takes at a time"
             )
         return self
 

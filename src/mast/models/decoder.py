@@ -14,7 +14,8 @@ from timm.models.swin_transformer_v2_cr import WindowMultiHeadAttention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from mast.models.encoder import PATCH, EncoderShape, LayerNorm, extended, initialise, positions
+from mast.config import PATCH
+from mast.models.encoder import EncoderShape, LayerNorm, extended, initialise, positions
 from mast.models.masking import Mask
 
 DecoderKind = Literal["plain", "swin"]

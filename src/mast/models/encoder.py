@@ -16,10 +16,8 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mast.config import PATCH
 from mast.errors import ConfigError
-
-PATCH = 16
-"""Frames and bins that a token covers."""
 
 LayerNorm: Any = partial(nn.LayerNorm, eps=1e-6)
 """Layer norm with the constant that AudioMAE adds to the variance."""

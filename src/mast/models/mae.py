@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mast.config import PATCH
 from mast.models.decoder import Decoder
-from mast.models.encoder import PATCH, Encoder, patches
+from mast.models.encoder import Encoder, patches
 from mast.models.masking import Mask
 
 

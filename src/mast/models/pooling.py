@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from mast.models.encoder import PATCH
+from mast.config import PATCH
 
 
 def pool_boxes(features: Tensor, boxes: Sequence[Tensor], stride: tuple[int, int]) -> Tensor:

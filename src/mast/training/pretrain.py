@@ -11,16 +11,17 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from mast.config import Pretrain, Study
+from mast.config import PATCH, Pretrain, Study
 from mast.datasets.examples import detection_examples, pretraining_examples
 from mast.datasets.loading import Batch, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
+from mast.errors import ConfigError
 from mast.models.checkpoint import Description, known_identity, save_model
-from mast.models.decoder import DECODERS, Decoder
+from mast.models.decoder import DECODERS, WINDOW, Decoder
 from mast.models.devices import suit_attention
-from mast.models.encoder import PATCH, SIZES, Encoder
+from mast.models.encoder import SIZES, Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import below
 from mast.models.mae import MaskedAutoencoder, reconstruction_loss, restored, unpatched
@@ -155,6 +156,7 @@ def starting_model(study: Study, store: AudioStore) -> tuple[Description, Masked
     """The model of a study before its first step: random, or from a checkpoint with whatever decoder that has."""
     settings, size = study.pretrain, study.model.size
     frames = frames_of(study.chunking.chunk_s, study.spectrogram)
+    _check_windows(study, frames)
     torch.manual_seed(settings.seed)
     shape = replace(SIZES[size], bins=study.spectrogram.bins)
     encoder = Encoder(shape, frames)
@@ -176,6 +178,17 @@ def starting_model(study: Study, store: AudioStore) -> tuple[Description, Masked
         parent=parent,
         data=store.fingerprint,
     ), model
+
+
+def _check_windows(study: Study, frames: int) -> None:
+    """Refuse chunks that the windows of the Swin decoder do not cover evenly."""
+    tokens = (frames // PATCH, study.spectrogram.bins // PATCH)
+    if study.pretrain.decoder == "swin" and any(count % WINDOW for count in tokens):
+        raise ConfigError(
+            f"A chunk of this study has {tokens[0]} tokens in time and {tokens[1]} in frequency; pretrain.decoder swin "
+            f"takes them {WINDOW} at a time. Set pretrain.decoder=plain, or chunking.chunk_s and spectrogram.bins to "
+            f"multiples of {PATCH * WINDOW} frames and bins."
+        )
 
 
 def pretrain_study(
