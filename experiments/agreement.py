@@ -72,7 +72,7 @@ def is_among(sounds: Floats, events: Floats, min_iou: float) -> Mask:
     return match(found, wanted, min_overlap=min_iou).is_found(len(sounds))
 
 
-def shares(compared: Compared) -> dict[str, float]:
+def shares(compared: Compared) -> dict[str, float | None]:
     """What share of the sounds met each fate."""
     count = np.bincount(compared.fate, minlength=len(FATES))
     return {name: rounded(number / max(count.sum(), 1)) for name, number in zip(FATES, count, strict=True)}
