@@ -95,6 +95,11 @@ def test_a_teacher_that_is_never_right_enough_is_refused() -> None:
         score_to_learn_from(Selftrain(min_precision=0.5), ranking)
 
 
+def test_without_a_box_on_validation_a_teacher_is_taken_at_its_fixed_score() -> None:
+    ranking = ranked([found((50, 50, 60, 60, 0.3))], [torch.zeros(0, 4)], 0.5)
+    assert score_to_learn_from(Selftrain(min_precision=0.5), ranking) == 0.10
+
+
 BOX = st.tuples(
     st.floats(0, 90), st.floats(0, 90), st.floats(0.5, 30), st.floats(0.5, 30), st.floats(0.01, 1)
 ).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3], b[4]))

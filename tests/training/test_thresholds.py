@@ -35,6 +35,12 @@ def test_without_truths_what_cannot_be_said_is_left_out() -> None:
     assert chosen.score == 0.05 and "validation_f1" not in chosen.results
 
 
+def test_without_a_box_on_validation_nothing_is_measured_and_that_is_told() -> None:
+    chosen = choose_threshold([found((MISS, 0.9)), found()], [torch.zeros(0, 4)] * 2, 0.05)
+    assert (chosen.score, chosen.results) == (0.05, {})
+    assert "no box in the validation sound" in chosen.reason
+
+
 def test_the_score_of_a_good_f1_by_hand() -> None:
     chunks = [found((HIT, 0.9), (MISS, 0.3)), found((HIT, 0.6)), found((MISS, 0.5))]
     chosen = choose_threshold(chunks, [TRUTH, TRUTH, torch.zeros(0, 4)], 0.05)

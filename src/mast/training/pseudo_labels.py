@@ -140,8 +140,11 @@ class UnsureTeacherError(TrainingError):
 
 
 def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
-    """The paper's q: a fixed score, or a higher one from which enough of the teacher's validation boxes are right."""
-    if settings.min_precision is None or not len(validation.score):
+    """The paper's q: a fixed score, or a higher one from which enough of the teacher's validation boxes are right.
+
+    Where experts drew no box in validation sound, nothing tells which are.
+    """
+    if settings.min_precision is None or not len(validation.score) or not validation.truths.any():
         return settings.min_score
     scores = np.unique(validation.score)
     right = [METRICS["precision"](validation.above(score), None) for score in scores]

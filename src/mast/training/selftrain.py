@@ -167,7 +167,7 @@ class _Lesson:
         found = self._labels(teacher)
         ranking = self._ranking(teacher)
         q = score_to_learn_from(self.study.selftrain, ranking)
-        right = METRICS["precision"](ranking.above(q), None)
+        right = METRICS["precision"](ranking.above(q), None) if ranking.truths.any() else math.nan
         pseudo = learned_from(found, self.pool, q, self.study.selftrain)
         if not len(pseudo):
             raise UnsureTeacherError(
@@ -276,6 +276,8 @@ class _Lesson:
         ranking, some = self._ranking(model), self.pool.some(GUARD_CHUNKS)
         measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
         measured["ap_area"] = METRICS["ap_area"](ranking, None)
+        if not ranking.truths.any():
+            measured = {}
         told = f"Round {self.number}: looking at the result"
         found = label_pool(
             self.study,

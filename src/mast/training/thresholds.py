@@ -35,6 +35,8 @@ def choose_threshold(
     """
     if not truths:
         return Threshold(fallback, "least score of a candidate: there is no validation sound", {})
+    if not any(map(len, truths)):
+        return Threshold(fallback, "least score of a candidate: there is no box in the validation sound", {})
     ranking = ranked(found, truths, min_iou)
     steady = steady_threshold(ranking)
     is_told = math.isfinite(steady)
