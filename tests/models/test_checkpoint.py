@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mast.config import Chunking, Spectrogram
 from mast.errors import ConfigError, MastError, StorageError
-from mast.models.checkpoint import FORMAT, Description, load_model, save_model
+from mast.models.checkpoint import FORMAT, WEIGHTS, Description, copy_model, load_model, save_model
 from mast.normalisation import Normalisation, Provenance
 from mast.storage import join, open_binary, written_whole
 from tests.s3_server import free_ports
@@ -195,6 +195,17 @@ def test_a_save_that_dies_between_the_files_is_never_taken_for_a_model(tmp_path:
         save_model(str(location), DESCRIPTION, some_tensors())
     with pytest.raises(StorageError, match="model.json cannot be read"):
         load_model(str(location))
+
+
+def test_a_model_is_copied_as_it_is_from_wherever_it_lies(root: str, tmp_path: Path) -> None:
+    save_model(root, DESCRIPTION, some_tensors())
+    copy = str(tmp_path / "copy")
+    for _ in range(2):  # also over one that is there
+        copy_model(root, copy)
+    assert [get(copy, name) for name in (WEIGHTS, "model.json")] == [
+        get(root, name) for name in (WEIGHTS, "model.json")
+    ]
+    assert load_model(copy)[0] == load_model(root)[0]
 
 
 def test_a_bucket_that_is_not_there_says_so(bucket: str) -> None:

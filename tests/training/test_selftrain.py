@@ -20,6 +20,7 @@ from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks, Joined, read_batch
 from mast.errors import TrainingError
+from mast.models.checkpoint import load_model, save_model
 from mast.models.decoding import Detections
 from mast.models.encoder import SIZES, EncoderShape
 from mast.recordings.store import AudioStore
@@ -32,6 +33,7 @@ from mast.training.rounds import Judged, why_rejected
 from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study, stage_study
 from mast.training.starting import WIDTHS
+from tests.models.test_checkpoint import DESCRIPTION, some_tensors
 from tests.training.test_finetune import QUICK, SMALL_MAST
 
 STAGE = ("epochs=1", "warmup_epochs=0", "batch=8", "lr=1e-3", "precision=fp32", "checkpoint_minutes=0")
@@ -261,6 +263,14 @@ def test_a_round_that_is_taken_back_leaves_the_teacher_as_the_model(
         Path(teacher) / "weights.safetensors"
     ).read_bytes()
     assert "Taken back" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_a_teacher_in_a_bucket_can_be_the_model_that_stood(bucket: str, tmp_path: Path) -> None:
+    save_model(f"{bucket}/teacher", DESCRIPTION, some_tensors())
+    run = Run(tmp_path / "run")
+    selftrain._keep(f"{bucket}/teacher", run)
+    assert run.is_finished
+    assert load_model(str(run.model))[0] == load_model(f"{bucket}/teacher")[0]
 
 
 def test_boxes_that_were_drawn_in_another_pool_are_refused(

@@ -130,6 +130,15 @@ def load_model(location: str) -> tuple[Description, dict[str, Tensor]]:
     return description, tensors
 
 
+def copy_model(location: str, target: str) -> None:
+    """Write a model once more, file by file as it is, to a folder or s3://; its description comes last, as ever."""
+    folder = _folder(location)
+    for name in (WEIGHTS, DESCRIPTION):
+        data = _read(location, folder, name)
+        with written_whole(join(target, name)) as file:
+            file.write(data)
+
+
 def known_identity(location: str | None) -> str | None:
     """Identity of the model at a location; None where none can be read."""
     try:

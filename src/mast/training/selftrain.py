@@ -8,7 +8,6 @@ than it did at any site. If so the round is taken back and the teacher is the re
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +26,7 @@ from mast.datasets.split_table import existing
 from mast.detection.chunks import predict_chunks
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
-from mast.models.checkpoint import known_identity
+from mast.models.checkpoint import copy_model, known_identity
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
 from mast.pictures.predictions import draw_predictions
@@ -314,10 +313,7 @@ def _epochs_of_as_many_steps(stage: DetectorStage, pseudo: FixedChunks, expert: 
 
 
 def _keep(model: str, run: Run) -> None:
-    """The model that stood, as the run's own; its description last, as everywhere. One process does it for all."""
+    """The model that stood, wherever it is, as the run's own. One process does it for all."""
     if run.is_finished or not is_first_process():
         return
-    partial = run.folder / "model.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(model, partial)
-    partial.replace(run.model)
+    copy_model(model, str(run.model))
