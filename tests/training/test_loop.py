@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch
 from mast.config import Optimisation, Study, load_study
 from mast.errors import TrainingError
 from mast.training.devices import start_fabric
-from mast.training.loop import End, OnProgress, Progress, train
+from mast.training.loop import End, OnProgress, Progress, Told, _Loop, train
 from mast.training.run import Run
 from tests.training.studies import QUICK, GuessRecipe, sound_of, weights
 
@@ -51,6 +52,33 @@ def uninterrupted(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Run
     run = Run(tmp_path_factory.mktemp("whole"))
     assert learn(study, run) == "finished"
     return run
+
+
+@pytest.mark.parametrize(
+    ("due_here", "due_there"), [(True, False), (False, True), (True, True), (False, False)]
+)
+def test_two_processes_save_together_by_the_clock_of_the_first(due_here: bool, due_there: bool) -> None:
+    """Each alone might find that it is time a step sooner than the other, and wait for it in vain."""
+
+    class Fabric:
+        world_size = 2
+
+        def __init__(self, rank: int) -> None:
+            self.is_global_zero = rank == 0
+
+        def all_reduce(self, own: torch.Tensor) -> torch.Tensor:
+            sent.append(own)
+            return torch.stack(sent).mean(dim=0)
+
+    def agreed(rank: int, *, is_due: bool) -> tuple[dict[str, float], bool, bool]:
+        here = SimpleNamespace(fabric=Fabric(rank), device=torch.device("cpu"))
+        return _Loop._agreed(here, {"loss": torch.tensor(1.0 + rank)}, Told(), is_due=is_due)
+
+    sent: list[torch.Tensor] = []
+    agreed(0, is_due=due_here)
+    losses, stop, is_due = agreed(1, is_due=due_there)
+    assert losses == {"loss": 1.5} and not stop
+    assert is_due == due_here
 
 
 def test_a_run_learns_and_leaves_its_model_and_what_it_measured(uninterrupted: Run) -> None:

@@ -164,7 +164,9 @@ class _Loop:
             step = self.state.step
             if step == self.schedule.steps or self._is_patience_over():
                 break
-            losses, stop = self._agreed(self._step(batch, step), told)
+            taken = self._step(batch, step)
+            is_due = time.monotonic() - saved_s >= self.settings.checkpoint_minutes * 60
+            losses, stop, is_due = self._agreed(taken, told, is_due=is_due)
             self._check(losses, batch, step)
             self.state.step = step = step + 1
             epoch_ends = step % self.order.steps_per_epoch == 0
@@ -172,7 +174,7 @@ class _Loop:
                 self._report(losses, clock.pace(step, self.schedule.steps))
             if epoch_ends:
                 self._end_epoch(step // self.order.steps_per_epoch - 1)
-            if stop or time.monotonic() - saved_s >= self.settings.checkpoint_minutes * 60:
+            if stop or is_due:
                 self.parts.save(self.run)
                 saved_s = time.monotonic()
             if stop and step < self.schedule.steps:
@@ -261,13 +263,21 @@ class _Loop:
         groups = self.parts.optimiser.param_groups
         return [torch.empty_like(item) for group in groups for item in group["params"] for _ in range(copies)]
 
-    def _agreed(self, losses: dict[str, Tensor], told: Told) -> tuple[dict[str, float], bool]:
-        """Losses averaged over all devices, and whether any was told to stop, in one exchange."""
+    def _agreed(
+        self, losses: dict[str, Tensor], told: Told, *, is_due: bool
+    ) -> tuple[dict[str, float], bool, bool]:
+        """Losses averaged over all devices, whether any was told to stop, and whether a save is due, in one exchange.
+
+        All save together, so one clock decides: that of the first process.
+        """
         values = torch.stack([*(value.double().to(self.device) for value in losses.values())])
-        stop = torch.tensor([float(told.signal is not None)], device=self.device, dtype=torch.float64)
+        is_first = self.fabric.is_global_zero
+        marks = [float(told.signal is not None), float(is_due and is_first)]
+        said = torch.tensor(marks, device=self.device, dtype=torch.float64)
         if self.fabric.world_size > 1:
-            values, stop = self.fabric.all_reduce(torch.cat([values, stop])).split([len(losses), 1])  # type: ignore[union-attr]
-        return dict(zip(losses, values.tolist(), strict=True)), bool(stop > 0)
+            values, said = self.fabric.all_reduce(torch.cat([values, said])).split([len(losses), 2])  # type: ignore[union-attr]
+        stop, is_due = (said > 0).tolist()
+        return dict(zip(losses, values.tolist(), strict=True)), stop, is_due
 
     def _check(self, losses: dict[str, float], batch: Batch, step: int) -> None:
         """Stop where numbers have left the realm of sense, and say which sound did it.
