@@ -40,11 +40,13 @@ from experiments.soundscapes.world import SIZES
 from experiments.soundscapes.write import write_benchmark
 from mast.cli import app
 from mast.config import Study, load_study
+from mast.datasets.preparing import NORMALISATION
 from mast.datasets.split_table import existing
 from mast.detection.evaluate import evaluate_study
 from mast.errors import MissingExtraError
 from mast.models.checkpoint import load_model
 from mast.recordings.store import AudioStore
+from mast.storage import exists, join
 from mast.study.products import STORE
 from mast.training.finetune import train_study
 from mast.training.lessons import EXPERTS
@@ -55,6 +57,7 @@ from mast.training.run import Run
 from mast.training.selftrain import selftrain_study
 
 RESULTS = Path(__file__).parent / "results"
+DEFAULT_OUT = RESULTS / "shift.json"
 FIGURES = ("precision", "recall", "f1", "ap_area", "ap_101_points", "ap_11_points", "mean_iou")
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "transformers", "ultralytics")
 PICTURE_DPI = 120
@@ -68,6 +71,7 @@ def main() -> None:
         return
     if options.data is None:
         raise SystemExit("DATA is missing: the folder of sources to make the soundscapes from.")
+    refuse_to_mix(options.out, options.size, options.sets)
     start = str(options.start.absolute()) if options.start else None
     table = Table(options.data, options.work / options.size, options.size, tuple(options.sets), start)
     names = options.only or [name for name in METHODS if start or not METHODS[name].is_given]
@@ -97,6 +101,19 @@ def write_tables(table: Table, out: Path) -> None:
     write_result(summary_of(out), {"size": table.size, **summary(cells, rows, told_before)}, PACKAGES)
 
 
+def refuse_to_mix(out: Path, size: str, sets: Sequence[str]) -> None:
+    """Leave a result file alone that holds another benchmark, or for which nothing was changed."""
+    found = json.loads(out.read_text("utf-8")).get("size", size) if out.exists() else size
+    if found != size:
+        raise SystemExit(
+            f"{out} holds results of --size {found}. Give those of {size} a file of their own with --out."
+        )
+    if sets and out.resolve() == DEFAULT_OUT.resolve():
+        raise SystemExit(
+            f"{out} holds results of the methods as they are. Give changed ones a file of their own with --out."
+        )
+
+
 def earlier(path: Path, **settings: object) -> dict[str, Any]:
     """What a result file holds, if it was made with these settings."""
     values: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -110,7 +127,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--work", type=Path, default=Path("shift"))
-    parser.add_argument("--out", type=Path, default=RESULTS / "shift.json")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     parser.add_argument("--only", nargs="*", choices=METHODS, help="methods; all of them if none is named")
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--set", action="append", default=[], metavar="A.B=C", dest="sets")
@@ -169,10 +186,10 @@ class Table:
             material = read_material(self.data)
             size, world = SIZES[self.size], self.world
             write_benchmark(material, path.parent, size, world, lambda done, total: None, shelving=0)
+        if not exists(join(load_study(path).work, NORMALISATION)):  # what the verbs make last
             for verb in ("scan", "splits", "prepare"):
                 done = CliRunner().invoke(app, [verb, str(path)])
                 if done.exit_code:
-                    path.unlink()
                     raise SystemExit(f"{done.output}{done.exception}")
         return path
 

@@ -5,13 +5,24 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import experiments.run
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from experiments.markdown import grid, interval
-from experiments.run import FIGURES, Table, kept_of, show, summary_of, write_tables
+from experiments.run import (
+    DEFAULT_OUT,
+    FIGURES,
+    Table,
+    kept_of,
+    refuse_to_mix,
+    show,
+    summary_of,
+    write_tables,
+)
 from experiments.shift.kept import keep
 from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened
 from experiments.shift.summary import (
@@ -286,6 +297,42 @@ def test_results_of_another_size_do_not_mix(tmp_path):
     shutil.rmtree(kept_of(out))
     write_tables(Table(Path("data"), Path("work"), "small", ()), out)
     assert json.loads(out.read_text())["rows"] == []
+
+
+def test_a_result_file_of_another_size_or_of_changed_methods_is_left_alone(tmp_path):
+    out = tmp_path / "shift.json"
+    refuse_to_mix(out, "smoke", ["train.epochs=1"])
+    write_tables(Table(Path("data"), Path("work"), "smoke", ()), out)
+    refuse_to_mix(out, "smoke", ["train.epochs=1"])
+    with pytest.raises(SystemExit, match="holds results of --size smoke.*--out"):
+        refuse_to_mix(out, "small", [])
+    refuse_to_mix(DEFAULT_OUT, "small", [])
+    for size, sets, told in (("smoke", [], "--size small"), ("small", ["train.epochs=1"], "as they are")):
+        with pytest.raises(SystemExit, match=f"{told}.*--out"):
+            refuse_to_mix(DEFAULT_OUT, size, sets)
+
+
+def test_a_benchmark_that_was_not_prepared_to_the_end_is_prepared_the_next_time(tmp_path, monkeypatch):
+    """Killed after its study file was written, or while a verb was at work."""
+    table, verbs = Table(Path("data"), tmp_path, "smoke", ()), []
+    file = tmp_path / "soundscapes" / "study.yaml"
+    file.parent.mkdir()
+    file.write_text("work: work\n")
+
+    class Verbs:
+        def invoke(self, app, words):
+            verbs.append(words[0])
+            broken = verbs == ["scan", "splits"]
+            if words[0] == "prepare":
+                (file.parent / "work").mkdir()
+                (file.parent / "work" / "normalisation.json").touch()
+            return SimpleNamespace(exit_code=int(broken), output="", exception="killed")
+
+    monkeypatch.setattr(experiments.run, "CliRunner", Verbs)
+    with pytest.raises(SystemExit, match="killed"):
+        _ = table.study_file
+    assert table.study_file == table.study_file == file
+    assert verbs == ["scan", "splits", "scan", "splits", "prepare"]
 
 
 def test_what_is_recommended_is_the_preset_that_users_are_given():
