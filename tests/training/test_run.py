@@ -133,6 +133,16 @@ def test_what_was_measured_is_read_back_in_order(tmp_path: Path) -> None:
     assert run.read() == [{"step": 10, "loss": 0.1}, {"step": 20, "loss": 0.05}]
 
 
+def test_the_loss_that_is_told_is_that_of_the_epoch_that_is_kept(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert run.validation_loss(is_best_kept=True) == run.validation_loss(is_best_kept=False) == {}
+    for step, loss in enumerate((0.5, 0.3, 0.4)):
+        run.write({"step": step, "loss": 0.1})
+        run.write({"step": step, "validation_loss": loss})
+    assert run.validation_loss(is_best_kept=True) == {"validation_loss": 0.3}
+    assert run.validation_loss(is_best_kept=False) == {"validation_loss": 0.4}
+
+
 def test_steps_that_will_be_taken_again_are_forgotten_and_so_is_half_a_line(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for step in (10, 20, 20, 30):

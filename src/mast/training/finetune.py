@@ -227,9 +227,8 @@ class FinetuneRecipe:
         network = cast(Finetuning, model)
         found = list(self._predictions(network, np.arange(len(self.held))))
         chosen = choose_threshold(found, self._truths(), self.study.detection.min_score)
-        losses = [item["validation_loss"] for item in run.read() if "validation_loss" in item]
-        results: dict[str, JsonValue] = {"validation_loss": losses[-1]} if losses else {}
-        results |= {"threshold": chosen.reason, **chosen.results}
+        loss = run.validation_loss(is_best_kept=self.settings.patience_epochs > 0)
+        results: dict[str, JsonValue] = {**loss, "threshold": chosen.reason, **chosen.results}
         thresholds = {"score": chosen.score, "nms_iou": self.study.detection.nms_iou}
         description = replace(self.description, thresholds=thresholds, results=results)
         save_model(str(run.model), description, network.detector.state_dict())

@@ -134,8 +134,8 @@ class PretrainRecipe:
 
     def save(self, model: nn.Module, run: Run) -> None:
         """Encoder and decoder, with all that is needed to use them."""
-        losses = [item["validation_loss"] for item in run.read() if "validation_loss" in item]
-        results: dict[str, JsonValue] = {"validation_loss": losses[-1]} if losses else {}
+        loss = run.validation_loss(is_best_kept=self.settings.patience_epochs > 0)
+        results: dict[str, JsonValue] = {**loss}
         weights = cast(Pretraining, model).model.state_dict()
         save_model(str(run.model), replace(self.description, results=results), weights)
 

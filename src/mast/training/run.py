@@ -106,6 +106,11 @@ class Run:
         with written_whole(str(self.metrics)) as file:
             file.write("".join(kept).encode())
 
+    def validation_loss(self, *, is_best_kept: bool) -> dict[str, float]:
+        """That of the model that is kept, the best epoch's or the last one's, by its name; empty without validation."""
+        losses = [item["validation_loss"] for item in self.read() if "validation_loss" in item]
+        return {"validation_loss": min(losses) if is_best_kept else losses[-1]} if losses else {}
+
     def read(self) -> list[dict[str, Any]]:
         """What was measured so far."""
         if not self.metrics.exists():
