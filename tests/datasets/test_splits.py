@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import tempfile
 from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +32,7 @@ from mast.datasets.chunk_boxes import (
     boxes_in_chunks,
 )
 from mast.datasets.split_summary import CALENDAR, SplitsSummary, render, split_study, splits_summary
-from mast.datasets.split_table import SPLITS_TABLE, write_splits
+from mast.datasets.split_table import SPLITS_TABLE, _dealt, story_of, write_splits
 from mast.datasets.splits import (
     EDGE_S,
     SHARED,
@@ -53,7 +55,7 @@ from mast.events import (
     write_table,
 )
 from mast.recordings.decode import chunk_counts, heard_samples, plan_chunks
-from mast.recordings.scan import scan
+from mast.recordings.scan import PROVENANCE, scan
 from mast.spectrogram import MelGrid
 
 FIRST = datetime(2023, 5, 10, 6)
@@ -475,6 +477,32 @@ def test_other_settings_share_out_anew(tmp_path: Path) -> None:
     for settings_ in ({"seed": 1}, {"guard_s": 0}, {"train": 0.5, "test": 0.35}):
         split_study(study_of(tmp_path, rows, all_reviewed(rows[:30]), block_s=60))
         assert split_study(study_of(tmp_path, rows, all_reviewed(rows), **settings_)).kept_blocks == 0
+
+
+def test_splits_are_kept_after_an_update_that_brought_a_setting_unless_that_is_used(tmp_path: Path) -> None:
+    rows, held_out = schedule(60), {"far": {"sites": ["hill"]}}
+    study = study_of(tmp_path, rows, all_reviewed(rows[:30]), block_s=60, held_out=held_out)
+    kept = split_study(study).blocks
+    table = pq.ParquetFile(tmp_path / SPLITS_TABLE)
+    story = story_of(table)
+    del story["splits"]["guard_s"], story["splits"]["held_out"]["far"]["paths"]  # as if there had been none
+    older = table.read().replace_schema_metadata({PROVENANCE: json.dumps(story)})
+    for changed, expected in (({}, kept), ({"guard_s": 5.0}, 0)):
+        pq.write_table(older, tmp_path / SPLITS_TABLE)
+        grown = study_of(tmp_path, rows, all_reviewed(rows), block_s=60, held_out=held_out, **changed)
+        assert split_study(grown).kept_blocks == expected
+
+
+def test_what_was_shared_out_is_told_by_the_time_expansion_of_its_own_collection(tmp_path: Path) -> None:
+    """A collection may be called as another begins."""
+    rows = [
+        replace(item, recording_id=f"card/bats/{item.path}", collection="card/bats") for item in schedule(20)
+    ]
+    study = study_of(tmp_path, rows, all_reviewed(rows), block_s=60, time_expansion=10.0)
+    own = {**study.collections, "card": Collection(root="x")}
+    write_splits(study.model_copy(update={"collections": own}))
+    dealt = _dealt(study.model_copy(update={"collections": own}))
+    assert len(dealt) and max(item.spans.max() for item in dealt.values()) == pytest.approx(60, abs=11)
 
 
 def test_a_new_minute_goes_with_its_neighbours(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mast import __version__
-from mast.config import Study, dotted
+from mast.config import Splits, Study, checked, collection_of, dotted
 from mast.datasets.chunk_boxes import Floats, boxes_in_chunks
 from mast.datasets.splits import (
     FIRST_HELD_OUT,
@@ -133,7 +133,7 @@ def _dealt(study: Study) -> dict[str, Dealt]:
     columns, shared = ["recording_id", "start_s", "filled_s", "split"], pa.array(SHARED)
     with open_binary(location) as file:
         before = pq.ParquetFile(file)
-        if story_of(before)["splits"] != study.splits.model_dump(mode="json"):
+        if not _as_before(study.splits, story_of(before)["splits"]):
             return {}
         lots = [
             lot.filter(pc.is_in(lot["split"], shared))
@@ -147,11 +147,26 @@ def _dealt(study: Study) -> dict[str, Dealt]:
         "split": codes,
     }
     rows = _by_recording(pa.table({"recording_id": table["recording_id"], **numbers}), tuple(numbers))
-    factors = {name: item.time_expansion for name, item in study.collections.items()}
     return {
-        name: Dealt(own[:, :2] / factors.get(name.partition("/")[0], 1.0), own[:, 2].astype(np.int64))
+        name: Dealt(own[:, :2] / _expansion(study, name), own[:, 2].astype(np.int64))
         for name, own in rows.items()
     }
+
+
+def _as_before(splits: Splits, then: Mapping[str, Any]) -> bool:
+    """Whether a table was made by the same settings; one that is newer than the table had its default then."""
+    try:
+        return checked(Splits, then, SPLITS_TABLE) == splits
+    except ConfigError:  # of a version with other settings
+        return False
+
+
+def _expansion(study: Study, recording_id: str) -> float:
+    """Time expansion of a recording's collection, 1 where the study no longer has it."""
+    try:
+        return study.collections[collection_of(recording_id, study.collections)].time_expansion
+    except ConfigError:
+        return 1.0
 
 
 def _sounds(study: Study, account: Account) -> Iterator[Sound]:
