@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mast.config import Spectrogram, Study, load_study
-from mast.datasets import quiet
+from mast.datasets import examples, quiet
 from mast.datasets.examples import prepared_chunks
 from mast.datasets.quiet import quiet_chunks
 from mast.errors import TrainingError
@@ -91,6 +91,6 @@ def test_a_study_without_quiet_sound_is_told_what_to_add(
 ) -> None:
     study = load_study(study_file)
     monkeypatch.setattr(quiet, "UNLABELLED", "no such split")
-    monkeypatch.setattr(quiet, "TRAIN", "no such split")
+    monkeypatch.setattr(examples, "TRAIN", "no such split")
     with pytest.raises(TrainingError, match="Add recordings without annotations"):
         quiet_chunks(study, store_of(study))
