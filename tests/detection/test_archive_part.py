@@ -148,6 +148,24 @@ def test_a_recording_in_which_nothing_is_found_is_empty_and_one_that_cannot_be_r
     assert rows(archive.out, "events") == []
 
 
+@pytest.mark.parametrize("rate_hz", [RATE_HZ, 22_050])
+@pytest.mark.parametrize("suffix", ["flac", "mp3"])
+def test_what_was_cut_short_before_the_scan_is_heard_as_far_as_it_can_be_read(
+    detector, tmp_path, suffix, rate_hz
+):
+    root = tmp_path / "card"
+    root.mkdir()
+    soundfile.write(root / f"cut.{suffix}", swelling(6.0), rate_hz)
+    content = (root / f"cut.{suffix}").read_bytes()
+    (root / f"cut.{suffix}").write_bytes(content[: len(content) * 6 // 10])
+    archive = heard(opened(root, detector, tmp_path / "out"))
+    (told,) = rows(archive.out, "status")
+    (scanned,) = pq.read_table(Path(archive.out, "recordings.parquet")).to_pylist()
+    assert (told["status"], told["reason"]) == ("ok", None)
+    assert told["effort_s"] == pytest.approx(scanned["duration_s"], abs=1e-3)
+    assert 0.4 < scanned["duration_s"] * rate_hz / RATE_HZ / 6.0 < 0.7 and "truncated" in scanned["faults"]
+
+
 def test_what_breaks_after_the_scan_is_quarantined_with_what_was_heard_before(detector, tmp_path):
     root = card(tmp_path / "card", 3, 1.5)
     soundfile.write(root / "long.flac", swelling(120.0), RATE_HZ)

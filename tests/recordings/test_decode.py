@@ -13,6 +13,8 @@ from mast.config import Chunking
 from mast.errors import AudioError
 from mast.recordings import decode
 from mast.recordings.decode import open_audio, plan_chunks, read_chunks
+from mast.recordings.metadata import Naming
+from mast.recordings.probe import probe
 
 RATE_HZ = 16_000
 
@@ -152,6 +154,21 @@ def test_a_damaged_middle_is_an_error_that_says_where(tmp_path):
     path.write_bytes(raw[: len(raw) // 2])
     with pytest.raises(AudioError, match=r"at \d+\.\d s"), open_audio(str(path), RATE_HZ) as audio:
         audio.read_samples(0, audio.samples)
+
+
+@pytest.mark.parametrize("rate_hz", [RATE_HZ, 22_050])
+def test_a_recording_that_was_cut_short_ends_where_a_scan_could_read_it(tmp_path, rate_hz):
+    path = tmp_path / "cut.flac"
+    soundfile.write(path, noise(20, rate_hz), rate_hz)
+    everything = whole(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    scanned = probe(str(tmp_path), "card", "cut.flac", Naming())
+    with open_audio(str(path), RATE_HZ, frames=scanned.frames) as audio:
+        heard = np.concatenate([*audio.stream()])
+        assert audio.duration_s == pytest.approx(scanned.duration_s, abs=1e-3) and 11 < audio.duration_s < 13
+    np.testing.assert_allclose(heard[:-1000], everything[: len(heard) - 1000], atol=1e-4)
+    with open_audio(str(path), RATE_HZ, frames=1 << 40) as audio:  # never beyond what the file states
+        assert audio.duration_s == pytest.approx(20)
 
 
 def test_a_minute_makes_eleven_chunks_so_641_birdeep_minutes_make_the_papers_7051():

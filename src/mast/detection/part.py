@@ -153,6 +153,7 @@ def _hear(
         min_score=orders.threshold,
         hop_s=orders.hop_s,
         time_expansion=expansion,
+        frames=source.frames,
     )
     while True:
         try:
@@ -162,7 +163,7 @@ def _hear(
                 raise ear.failure from None
             check_reachable(root)
             reason = in_words(error, location)
-            if can_be_read(location, ear.rate_hz, expansion):
+            if can_be_read(location, ear.rate_hz, expansion, source.frames):
                 raise PassingError(
                     f"{location}: {reason} When it was read again, nothing was wrong."
                 ) from None
@@ -223,10 +224,10 @@ def check_reachable(root: str) -> None:
         raise StorageError(f"{told}: they are gone.")
 
 
-def can_be_read(location: str, rate_hz: int, time_expansion: float) -> bool:
+def can_be_read(location: str, rate_hz: int, time_expansion: float, frames: int | None = None) -> bool:
     """Whether a recording that could not be read can be now, from its start to its end."""
     for _ in range(READINGS - 1):
-        with suppress(Exception), open_audio(location, rate_hz, time_expansion) as audio:
+        with suppress(Exception), open_audio(location, rate_hz, time_expansion, frames) as audio:
             for _block in audio.stream():
                 pass
             return True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ROW_GROUP_EVENTS = 1 << 14
 _COLUMNS = [
     *("recording_id", "collection", "path", "site", "status", "faults", "detail"),
-    *("start_utc", "start_local", "utc_offset_min"),
+    *("frames", "start_utc", "start_local", "utc_offset_min"),
 ]
 
 
@@ -75,6 +75,7 @@ class Source(NamedTuple):
     status: str
     faults: Sequence[str]
     detail: str | None
+    frames: int | None
     start_utc: datetime | None
     start_local: datetime | None
     utc_offset_min: int | None

@@ -90,7 +90,7 @@ def detect_recording(
     return (event for event, _ in heard)
 
 
-def hear_recording(
+def hear_recording(  # noqa: PLR0913 (as `detect_recording`, and what only a scan can know)
     location: str,
     finder: BoxFinder,
     *,
@@ -99,15 +99,16 @@ def hear_recording(
     hop_s: float | None = None,
     time_expansion: float = 1.0,
     batch: int | None = None,
+    frames: int | None = None,
 ) -> Iterator[tuple[Event, Vector | None]]:
-    """As `detect_recording`: sounds, each with its vector if the finder embeds."""
+    """As `detect_recording`: sounds, each with its vector if the finder embeds; up to `frames`, if a scan told them."""
     description = finder.description
     grid = MelGrid(description.spectrogram, finder.frames)
     least = description.thresholds.get("score", finder.settings.min_score) if min_score is None else min_score
     if not 0 <= least <= 1:
         raise ConfigError(f"A least score of {least:g}: give a number from 0 to 1.")
     chunk, hop = _chunk_and_hop(description, grid, hop_s)
-    with open_audio(location, description.chunking.sample_rate_hz, time_expansion) as audio:
+    with open_audio(location, description.chunking.sample_rate_hz, time_expansion, frames) as audio:
         found = _found(_chunks(audio, chunk, hop), finder, batch or finder.batch)
         frame_samples = description.spectrogram.shift_s * audio.sample_rate_hz
         for sound in stitch(((first / frame_samples, item) for first, item in found), grid.frames):

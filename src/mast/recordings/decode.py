@@ -36,12 +36,13 @@ BLOCK_S = 40.0
 
 @dataclass(frozen=True)
 class Audio:
-    """An open recording, heard at `sample_rate_hz` and slowed down by `time_expansion`."""
+    """An open recording, heard at `sample_rate_hz` and slowed down by `time_expansion`, as far as its `frames`."""
 
     location: str
     sample_rate_hz: int
     ratio: Fraction
     samples: int
+    frames: int
     _file: Any
 
     @property
@@ -76,7 +77,7 @@ class Audio:
 
     def _native(self, first: int, stop: int) -> Wave:
         """Frames of the file at its own rate, channels averaged, samples that are no number read as silence."""
-        stop = min(stop, self._file.frames)
+        stop = min(stop, self.frames)
         sixteen_bit = (
             self._file.subtype == "PCM_16"
         )  # as nearly all are: half the bytes, and every one a number
@@ -102,16 +103,21 @@ class Audio:
 
 
 @contextmanager
-def open_audio(location: str, sample_rate_hz: int | None, time_expansion: float = 1.0) -> Iterator[Audio]:
+def open_audio(
+    location: str, sample_rate_hz: int | None, time_expansion: float = 1.0, frames: int | None = None
+) -> Iterator[Audio]:
     """Open a recording for reading at `sample_rate_hz`, or at its own rate if that is None.
 
-    `time_expansion=10` hears a bat at a tenth of its speed.
+    `time_expansion=10` hears a bat at a tenth of its speed. `frames` is how far a scan could read it: one that was cut
+    short still states its whole length, and ends there.
     """
     try:
         with _sound_file(location) as file:
             rate_hz = sample_rate_hz or round(file.samplerate / time_expansion)
-            samples = heard_samples(file.frames, file.samplerate, rate_hz, time_expansion)
-            yield Audio(location, rate_hz, _ratio(file.samplerate, rate_hz, time_expansion), samples, file)
+            frames = file.frames if frames is None else min(frames, file.frames)
+            samples = heard_samples(frames, file.samplerate, rate_hz, time_expansion)
+            ratio = _ratio(file.samplerate, rate_hz, time_expansion)
+            yield Audio(location, rate_hz, ratio, samples, frames, file)
     except FileNotFoundError:
         raise AudioError(f"{location}: there is no such file.") from None
     except soundfile.LibsndfileError as error:

@@ -30,7 +30,7 @@ class Drawer:
         name = f"{FORM} {recording.location} {recording.version} {astuple(tile)}"
         known = self._cache.get(name)
         if known is None:
-            with self._turns, open_audio(recording.location, None) as audio:
+            with self._turns, open_audio(recording.location, None, frames=recording.frames) as audio:
                 known = draw_tile(audio, tile, self._background(audio, recording, tile))
             self._cache.put(name, known)
         return known

@@ -29,7 +29,10 @@ MOST_SOUNDS = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording as the page shows it; `version` changes with the file. Times and Hz are its own."""
+    """A recording as the page shows it; `version` changes with the file. Times and Hz are its own.
+
+    `frames` are those that can be read.
+    """
 
     recording_id: str
     location: str
@@ -37,6 +40,7 @@ class Recorded:
     site: str | None
     duration_s: float
     sample_rate_hz: int
+    frames: int | None
     start_local: datetime | None
 
 
@@ -81,6 +85,7 @@ class Material:
             site=facts["site"],
             duration_s=facts["duration_s"],
             sample_rate_hz=facts["sample_rate_hz"],
+            frames=facts["frames"],
             start_local=facts["start_local"],
         )
 

@@ -141,7 +141,7 @@ def _add_looking(app: FastAPI, review: Review) -> None:
         band_hz = None if low_hz is None or high_hz is None else (low_hz, high_hz)
         if not start_s < end_s or (band_hz and not band_hz[0] < band_hz[1]):
             raise HTTPException(422, "A sound has a span, and a band if any.")
-        wave = playback(known.location, (start_s, end_s), band_hz, slow)
+        wave = playback(known.location, (start_s, end_s), band_hz, slow, known.frames)
         return Response(wave, media_type="audio/wav", headers={"cache-control": "private, max-age=3600"})
 
     @app.get("/api/asks")

@@ -32,9 +32,13 @@ def playback(
     span_s: tuple[float, float],
     band_hz: tuple[float, float] | None = None,
     slow: float = 1.0,
+    frames: int | None = None,
 ) -> bytes:
-    """A WAV file of a span in the recording's own seconds, `slow` times slower; only the band in Hz, if one is given."""
-    with open_audio(location, None) as audio:
+    """A WAV file of a span in the recording's own seconds, `slow` times slower; only the band in Hz, if one is given.
+
+    The recording ends after its `frames`, if a scan told them.
+    """
+    with open_audio(location, None, frames=frames) as audio:
         rate_hz = audio.sample_rate_hz
         wave = audio.read(span_s[0], min(span_s[1] - span_s[0], LONGEST_S / slow))
     if not len(wave):
