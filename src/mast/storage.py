@@ -123,6 +123,15 @@ def written_whole(location: str) -> Iterator[BinaryIO]:
             partial.unlink()
 
 
+def remove(location: str) -> None:
+    """Let there be no file at a location."""
+    if not is_remote(location):
+        Path(location).unlink(missing_ok=True)
+    elif exists(location):
+        filesystem, key = remote(location)
+        filesystem.delete_file(key)
+
+
 @contextmanager
 def held_alone(folder: str, verb: str) -> Iterator[None]:
     """Hold a local folder for `mast verb` alone; the system lets go of it when the process ends, however it ends."""

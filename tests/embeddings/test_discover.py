@@ -114,6 +114,23 @@ def test_chosen_groups_go_to_an_expert_and_nothing_else(discovered, tmp_path):
         take(run, [999], "raven", str(tmp_path / "none"))
 
 
+def test_of_a_grouping_that_was_stopped_nothing_can_be_taken(discovered, monkeypatch, tmp_path):
+    run, examples, _ = discovered
+    write_part = verb._write_part
+
+    def killed(*part):
+        write_part(*part)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(verb, "_write_part", killed)
+        discover(run, open_known(run, examples), least=3)
+    with pytest.raises(StorageError, match="without --take first"):
+        take(run, [1], "raven", str(tmp_path / "raven"))
+    discover(run, open_known(run, examples), least=2)
+    take(run, [1], "raven", str(tmp_path / "raven"))
+
+
 def test_the_command_groups_and_takes(discovered):
     run, examples, _ = discovered
     done = CliRunner().invoke(app, ["discover", run, "--examples", examples, "--least", "2"])

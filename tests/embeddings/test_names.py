@@ -65,6 +65,23 @@ def test_every_sound_has_a_row_and_export_and_report_tell_its_name(named_run, tm
     assert "Who it may be" in page and all(f"<td>{name}</td>" in page for name in named.counts)
 
 
+def test_names_of_a_naming_that_was_stopped_are_not_told(named_run, monkeypatch):
+    run, examples = named_run
+    known = open_known(run, examples)
+    name_events(known, max_wrong=0.9)
+    first = open_found(run).numbers[0]
+    assert open_found(run).names(first) and open_found(run).naming()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        name_events(known, max_wrong=0.5, on_progress=killed)
+    assert open_found(run).names(first) == {} and open_found(run).naming() is None
+    name_events(known, max_wrong=0.9)
+    assert open_found(run).names(first)
+
+
 def test_the_command_tells_what_became_of_it(named_run):
     run, examples = named_run
     done = CliRunner().invoke(app, ["name", run, "--examples", examples, "--max-wrong", "0.9"])

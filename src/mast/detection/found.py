@@ -96,7 +96,12 @@ class Found:
         return _table(part_in(self.folder, EVENTS, number))
 
     def names(self, number: int) -> dict[str, str]:
-        """Tentative names of a part's events by their identity, those that have one; `mast name` gives them."""
+        """Tentative names of a part's events by their identity, those that have one; `mast name` gives them.
+
+        Names by no rule are those of a naming that was stopped, and are left out.
+        """
+        if not exists(join(self.folder, f"{NAMES}/{NAMING}")):
+            return {}
         return _told(part_in(self.folder, NAMES, number), "label")
 
     def clusters(self, number: int) -> dict[str, int]:

@@ -39,7 +39,7 @@ from mast.embeddings.table import EMBEDDINGS, batches, open_vectors, vectors_in
 from mast.errors import ConfigError, StorageError
 from mast.evaluation.retrieval import Named
 from mast.events import Embedded, EventCluster, arrow_schema, from_table, write_table
-from mast.storage import exists, join
+from mast.storage import exists, join, remove
 
 if TYPE_CHECKING:
     import lance
@@ -149,6 +149,9 @@ def discover(
     sums, exemplars = _summed(dataset, project, groups, judge, on_progress)
     order = ranked(sums)
     place = {number: rank for rank, number in enumerate(order, start=1)}
+    remove(
+        join(found.folder, f"{CLUSTERS}/{TABLE}")
+    )  # until all parts have the new numbers, none can be taken
     alone = _write_numbers(found, dataset, project, groups, judge, place)
     clusters = [Cluster(place[number], sums[number], exemplars[number]) for number in order]
     enough = None if clusters else _enough(dataset, project, least)

@@ -19,7 +19,7 @@ from mast.embeddings.examples import Examples, Known
 from mast.embeddings.table import batches, vectors_in
 from mast.embeddings.votes import MAX_WRONG, NEIGHBOURS, Rule, calibrate, vote
 from mast.events import EventName, write_table
-from mast.storage import join, written_whole
+from mast.storage import join, remove, written_whole
 
 if TYPE_CHECKING:
     import lance
@@ -59,6 +59,7 @@ def name_events(
     rule = calibrate(known.examples.named, neighbours, max_wrong)
     result = NamedEvents(join(folder, NAMES), rule, known.examples)
     total, done = known.dataset.count_rows(), 0
+    remove(join(result.folder, NAMING))  # names of a run that was stopped do not count
     for number, names in _parts(known.dataset, known.examples, rule):
         write_table(names, EventName, part_in(folder, NAMES, number))
         result.counts.update(item.label for item in names if item.label is not None)
