@@ -274,6 +274,24 @@ def test_an_annotator_decides_but_does_not_overrule_a_reviewer(material, store, 
     assert say(as_("Ada"), material, request_id="4", version=3).status_code == 200
 
 
+def test_what_a_reviewer_took_back_is_open_to_annotators(material, store, tmp_path):
+    _, as_ = team(material, store, tmp_path)
+    assert say(as_("Rea"), material, state="unsure").status_code == 200
+    refused = say(as_("Ann"), material, request_id="2", version=2)
+    assert refused.status_code == 403 and "Rea has doubted this as a reviewer" in refused.json()["told"]
+    back = {"request_id": "3", "version": 2, "state": "open", "undoes": 1}
+    assert say(as_("Rea"), material, **back).status_code == 200
+    assert say(as_("Ann"), material, request_id="4", version=3).status_code == 200
+
+
+def test_what_was_drawn_stays_in_its_recording(client, material, store):
+    drawn = {"subject": "drawn-1", "start_s": 1.0, "end_s": 2.0}
+    assert say(client, material, **drawn).status_code == 200
+    moved = say(client, material, **drawn, request_id="2", version=2, recording_id=QUIET)
+    assert moved.status_code == 422 and "is a sound of another recording" in moved.json()["told"]
+    assert [item.recording_id for item in store.verdicts()] == [ONE]
+
+
 def test_whom_the_proxy_names_but_nobody_let_in_gets_words_and_no_page(material, store, tmp_path):
     client, _ = team(material, store, tmp_path, proxy="127.0.0.1", trust_header="X-Remote-User")
     answer = client.get("/", headers={"x-remote-user": "Zoe"})

@@ -16,6 +16,15 @@ SLACK_S, SLACK_HZ = 0.5, 1.0
 """Headers round a recording's length; a box may reach so much beyond, and is cut."""
 
 
+WORDS: dict[State, str] = {
+    "open": "taken back their verdict on",
+    "accepted": "accepted",
+    "rejected": "rejected",
+    "unsure": "doubted",
+}
+"""What someone who decided so has done to a sound."""
+
+
 class RefusedError(Exception):
     """A verdict that cannot be kept, for a reason in words; `forbidden` where another person could."""
 
@@ -94,12 +103,22 @@ def decide(
     )
 
 
+def check_same(proposal: Proposal, holds: Verdict | None) -> None:
+    """Refuse to carry what a person drew over to another recording."""
+    if holds is not None and holds.recording_id != proposal.recording_id:
+        raise RefusedError(
+            f"{proposal.subject} is a {proposal.kind} of another recording. Load the page again."
+        )
+
+
 def check_rank(user: User, holds: Verdict | None, role_then: Role) -> None:
-    """Refuse an annotator who would overrule a reviewer."""
-    if holds is None or holds.who == user.name or user.role != "annotator" or role_then == "annotator":
+    """Refuse an annotator who would overrule a reviewer; one who took their word back said nothing."""
+    if holds is None or holds.state == "open" or holds.who == user.name:
+        return
+    if user.role != "annotator" or role_then == "annotator":
         return
     raise RefusedError(
-        f"{holds.who} has {holds.state} this as a {role_then}. Ask a reviewer to look at it again.",
+        f"{holds.who} has {WORDS[holds.state]} this as a {role_then}. Ask a reviewer to look at it again.",
         forbidden=True,
     )
 

@@ -19,7 +19,7 @@ from mast import __version__
 from mast.errors import MastError
 from mast.review.accounts import Person, add_accounts, find_person, is_open
 from mast.review.asking import ASKS_FOR
-from mast.review.deciding import Proposal, RefusedError, check_rank, decide
+from mast.review.deciding import WORDS, Proposal, RefusedError, check_rank, check_same, decide
 from mast.review.drawing import Drawer
 from mast.review.guard import Gate, Guard
 from mast.review.ledger import Box, Ledger
@@ -177,6 +177,7 @@ def _add_deciding(app: FastAPI, review: Review) -> None:
         known, sound = review.recording(proposal.recording_id), review.material.sound(proposal.subject)
         verdict = decide(proposal, known, sound, person.name, datetime.now(UTC))
         holds = ledger.holds(proposal.subject)
+        check_same(proposal, holds)
         if person.role == "annotator" and holds is not None and holds.version < proposal.version:
             check_rank(person, holds, role_of(store, holds.who))
         kept = store.add(verdict, proposal.request_id)
@@ -194,7 +195,7 @@ def _add_deciding(app: FastAPI, review: Review) -> None:
         if error.holds is None:
             return _told(409, "Nothing is known of what this verdict follows. Load the page again.")
         ledger.learn([error.holds])
-        told = f"{error.holds.who} has {_WORDS[error.holds.state]} this in the meantime. Look at it again."
+        told = f"{error.holds.who} has {WORDS[error.holds.state]} this in the meantime. Look at it again."
         return JSONResponse({"told": told, "holds": _said(error.holds)}, 409)
 
 
@@ -213,14 +214,6 @@ def _add_pages(app: FastAPI, review: Review) -> None:
         return FileResponse(PAGES / "index.html", headers={"cache-control": "no-store"})
 
     app.mount("/pages", StaticFiles(directory=PAGES), name="pages")
-
-
-_WORDS = {
-    "open": "taken back their verdict on",
-    "accepted": "accepted",
-    "rejected": "rejected",
-    "unsure": "doubted",
-}
 
 
 def _listed(review: Review, recording_id: str) -> dict[str, Any]:
