@@ -130,6 +130,7 @@ def test_a_table_tells_nameless_and_repeated_columns_apart(tmp_path):
     [
         ("", "the file is empty"),
         (" \n", "the file is empty"),
+        (",,,\n", "all cells are empty; a table has at least a line of column names"),
         ("a,b\n1,2,3\n", r"line 2: 3 cells under 2 column names"),
         ("a,b\n" + "x" * 2000 + ",2\n", "line 2: not a table"),
     ],

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from mast.errors import ConfigError, MissingExtraError, StorageError
+from mast.review.reading import read_verdicts
 from mast.review.store import OutdatedError, database_of, open_store
 from mast.review.verdicts import Verdict, holding
 
@@ -116,6 +117,26 @@ def test_verdicts_lie_beside_what_is_reviewed(tmp_path):
     assert database_of(str(tmp_path / "study.yaml")) == f"sqlite:///{tmp_path / 'made' / 'review.sqlite'}"
     assert database_of("s3://bucket/run", "here.sqlite") == "sqlite:///here.sqlite"
     assert database_of("run", "postgresql+psycopg://a@b/c") == "postgresql+psycopg://a@b/c"
+
+
+def test_verdicts_lie_beside_what_is_reviewed_whatever_it_is_called(tmp_path):
+    for name in ("owls?", "50%", "a&b=c#d"):
+        (tmp_path / name).mkdir()
+        with open_store(database_of(str(tmp_path / name))) as opened:
+            opened.add(FIRST, "one")
+        assert read_verdicts(str(tmp_path / name / "review.sqlite"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["50%", "a&b=c#d", "owls?"]
+
+
+def test_a_file_that_is_something_else_is_told(tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Dear diary, today the owls were silent. " * 9)
+    with (
+        pytest.raises(StorageError, match="notes.txt: the database cannot be used: file is not a database"),
+        open_store(database_of("run", str(notes))),
+    ):
+        pass
+    assert notes.read_text().startswith("Dear diary")
 
 
 def test_an_object_store_holds_no_database(tmp_path):

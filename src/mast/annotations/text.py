@@ -81,6 +81,10 @@ def read_table(location: str, delimiter: str | None = None) -> Table:
                 lines.append((reader.line_num, tuple(cell.strip() for cell in cells)))
     except csv.Error as error:
         raise AnnotationError(f"{location}, line {reader.line_num}: not a table: {error}.") from None
+    if not lines:
+        raise AnnotationError(
+            f"{location}: all cells are empty; a table has at least a line of column names."
+        )
     header = _distinct(lines[0][1])
     return Table(location, header, tuple(_fitted(location, header, line, cells) for line, cells in lines[1:]))
 

@@ -12,13 +12,16 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
-from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, NoSuchModuleError, OperationalError
 
 from mast.config import load_study
 from mast.errors import ConfigError, MissingExtraError, StorageError
 from mast.review.reading import REVIEW
 from mast.review.verdicts import Verdict
 from mast.storage import is_remote, join
+
+SQLITE = "sqlite:///"
+"""How the address of a file begins."""
 
 BUSY_S = 30.0
 """How long a writer waits for another one."""
@@ -133,21 +136,21 @@ def _latest(connection: sa.Connection, subject: str) -> Verdict | None:
 def database_of(source: str, database: str | None = None) -> str:
     """Address of the database of a run or a study: the one given, or a SQLite file beside what is reviewed."""
     if database is not None:
-        return database if "://" in database else f"sqlite:///{database}"
+        return database if "://" in database else f"{SQLITE}{database}"
     folder = load_study(Path(source)).work if source.lower().endswith((".yaml", ".yml")) else source
     if is_remote(folder):
         raise ConfigError(
             f"{folder}: verdicts cannot be kept on an object store. Say where, such as --database review.sqlite "
             "or --database postgresql+psycopg://user@host/name."
         )
-    return f"sqlite:///{join(folder, REVIEW)}"
+    return f"{SQLITE}{join(folder, REVIEW)}"
 
 
 @contextmanager
 def open_store(address: str) -> Iterator[Store]:
     """The database at an address, brought to the newest form of its tables."""
     try:
-        engine = _engine(sa.make_url(address))
+        engine = _engine(_url(address))
     except (ArgumentError, NoSuchModuleError):
         raise ConfigError(
             f"--database {address}: not an address of a database. Write a file name, or "
@@ -156,15 +159,29 @@ def open_store(address: str) -> Iterator[Store]:
     except ModuleNotFoundError:
         raise MissingExtraError("PostgreSQL", "team") from None
     try:
-        with engine.execution_options(writes=True).begin() as connection:
-            _to_newest(connection)
+        try:
+            with engine.execution_options(writes=True).begin() as connection:
+                _to_newest(connection)
+        except DatabaseError as error:  # also a file that is something else
+            raise _unusable(engine, error) from error
         yield Store(engine)
     except OperationalError as error:
-        place = engine.url.render_as_string(hide_password=True)
-        reason = str(error.orig).strip().splitlines()[0]
-        raise StorageError(f"{place}: the database cannot be used: {reason}.") from error
+        raise _unusable(engine, error) from error
     finally:
         engine.dispose()
+
+
+def _url(address: str) -> sa.URL:
+    """The parts of an address; all that follows sqlite:/// is a path, whatever signs are in it."""
+    if address.startswith(SQLITE):
+        return sa.URL.create("sqlite", database=address.removeprefix(SQLITE))
+    return sa.make_url(address)
+
+
+def _unusable(engine: sa.Engine, error: DatabaseError) -> StorageError:
+    place = engine.url.render_as_string(hide_password=True)
+    reason = str(error.orig).strip().splitlines()[0]
+    return StorageError(f"{place}: the database cannot be used: {reason}.")
 
 
 def _engine(url: sa.URL) -> sa.Engine:
