@@ -93,6 +93,21 @@ def test_a_recording_that_is_gone_is_told_without_its_place(tmp_path):
     assert answer.status_code == 404 and answer.json()["told"] and str(tmp_path) not in answer.text
 
 
+def test_a_recording_that_cannot_be_read_is_told_with_the_reason_and_without_its_place(tmp_path):
+    run = made_run(tmp_path)
+    (tmp_path / "card" / "ridge" / "one.wav").unlink()
+    (tmp_path / "card" / "ridge" / "one.wav").mkdir()
+    (tmp_path / "card" / "ridge" / "quiet.wav").write_bytes(b"RIFF\x10\0\0\0WAVE")
+    with open_store(f"sqlite:///{tmp_path / 'x.sqlite'}") as store:
+        client = client_of(open_material(run), store, tmp_path)
+        asked = {"start_s": 1, "end_s": 2, "low_hz": 0, "high_hz": 100}
+        for name, told in ((ONE, "cannot be read: Is a directory."), (QUIET, "cannot be read: ")):
+            for what in ("sound", "tile"):
+                answer = client.get(f"/api/{what}", params={"recording_id": name, **asked})
+                assert answer.status_code == 404 and answer.json()["told"].startswith(told)
+                assert str(tmp_path) not in answer.text and not answer.json()["told"].endswith(": ")
+
+
 def test_a_verdict_holds_from_then_on(client, material):
     kept = say(client, material, 1, state="rejected", label="  fox ", queue="in order")
     assert kept.status_code == 200

@@ -123,7 +123,8 @@ def open_audio(
     except soundfile.LibsndfileError as error:
         raise AudioError(f"{location}: not a sound file that can be read ({error.error_string}).") from error
     except (DamagedHeader, OSError) as error:
-        raise AudioError(f"{location}: cannot be read: {error}.") from error
+        reason = getattr(error, "strerror", None) or error  # which does not name the file once more
+        raise AudioError(f"{location}: cannot be read: {reason}.") from error
 
 
 def heard_samples(frames: int, file_rate_hz: int, sample_rate_hz: int, time_expansion: float) -> int:

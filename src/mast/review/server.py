@@ -272,10 +272,14 @@ def _refused(_: Request, error: Any) -> Response:
     return _told(403 if error.forbidden else 422, str(error))
 
 
-def _faulty(_: Request, error: Any) -> Response:
+def _faulty(request: Request, error: Any) -> Response:
     """A recording that cannot be read, or the like; where it lies is not for everyone."""
     told = str(error)
-    return _told(404, told.rpartition(": ")[2] if "/" in told.partition(": ")[0] else told)
+    known = request.app.state.review.material.recording(request.query_params.get("recording_id", ""))
+    if known is not None:
+        told = told.removeprefix(f"{known.location}: ").replace(known.location, "this recording")
+    place, _, reason = told.partition(": ")
+    return _told(404, reason if "/" in place and reason else told)
 
 
 def _unreachable(_: Request, __: Any) -> Response:
