@@ -320,6 +320,7 @@ def test_status_leads_from_review_to_labels_to_training_and_round(desk):
     study = load_study(Path("study.yaml"))
     Path(run, "run.json").touch()
     assert next_in_round(study, "study.yaml") == "mast train study.yaml"
+    assert next_in_round(study, "my study.yaml") == "mast train 'my study.yaml'"
     reviewed_store(run, own)
     assert next_in_round(study, "study.yaml") == f"mast labels study.yaml {run}"
     mast("labels", "study.yaml", run)

@@ -92,6 +92,7 @@ def detect(
     from mast.embeddings.embed import embed_events
     from mast.models.engines import TOLD
     from mast.recordings.store import lance_module
+    from mast.study.commands import mast_command
 
     if ray_address and engine != "ray":
         raise ConfigError(f"--ray-address {ray_address} is for --engine ray: give both.")
@@ -126,7 +127,7 @@ def detect(
         outcome = run(archive, shard=own, on_progress=on_pace)
     typer.echo(outcome.summary())
     if embed and own.count > 1:
-        typer.echo(f"When all shards are done: mast embed {out} --model {model}")
+        typer.echo(f"When all shards are done: {mast_command('embed', out, '--model', model)}")
     elif embed and not len(archive.missing()):
         with progress_bars() as on_progress:
             typer.echo(embed_events(out, model, on_progress=on_progress).summary())

@@ -100,6 +100,7 @@ def labels(
     from mast.datasets.split_summary import split_study
     from mast.datasets.split_table import SPLITS_TABLE
     from mast.review.labels import write_labels
+    from mast.study.commands import mast_command
     from mast.study.products import remember
 
     settings = load_study(study, overrides or ())
@@ -107,7 +108,7 @@ def labels(
     read_experts(settings)
     split_study(settings)
     remember(settings, SPLITS_TABLE)
-    typer.echo(f"Next: mast status {study}")
+    typer.echo(f"Next: {mast_command('status', study)}")
 
 
 def users_add(

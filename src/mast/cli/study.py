@@ -92,6 +92,7 @@ def init(
     from mast.config import load_study
     from mast.recordings.metadata import Naming
     from mast.storage import written_whole
+    from mast.study.commands import mast_command
     from mast.study.draft import Answers, look_at_recordings, look_at_tables, write_draft
 
     if out.exists():
@@ -112,7 +113,7 @@ def init(
     answers = Answers(recordings, site, time_zone, tables, tuple(noise or ()), tuple(ignored or ()), preset)
     with written_whole(str(out)) as file:
         file.write(write_draft(answers, out).encode())
-    typer.echo(f"Written: {out}. Read it, change what is not right, then: mast scan {out}")
+    typer.echo(f"Written: {out}. Read it, change what is not right, then: {mast_command('scan', out)}")
 
 
 def status(study: StudyFile, overrides: Overrides = None) -> None:
@@ -121,6 +122,7 @@ def status(study: StudyFile, overrides: Overrides = None) -> None:
 
     from mast.config import load_study
     from mast.review.next import next_in_round
+    from mast.study.commands import mast_command
     from mast.study.products import look, next_step, not_scanned, render
 
     settings = load_study(study, overrides or ())
@@ -129,7 +131,7 @@ def status(study: StudyFile, overrides: Overrides = None) -> None:
     if note := not_scanned(settings, str(study)):
         typer.echo(note)
     verb = next_step(found)
-    command = f"mast {verb} {study}" if verb else next_in_round(settings, str(study))
+    command = mast_command(verb, study) if verb else next_in_round(settings, str(study))
     typer.echo(f"Next: {command}" if command else "Everything is made and up to date.")
 
 

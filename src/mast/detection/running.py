@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from mast.detection.tally import Tally, tally_of
+from mast.study.commands import mast_command
 
 if TYPE_CHECKING:
     from mast.detection.archive import Archive, Shard
@@ -65,8 +65,8 @@ class Outcome:
         """What to do when all of it is done."""
         if self.end != "finished" or self.missing:
             return None
-        place = shlex.quote(self.out)
-        return f"Next: mast report {place} tells what was heard, mast review {place} lets you check it."
+        report, review = (mast_command(verb, self.out) for verb in ("report", "review"))
+        return f"Next: {report} tells what was heard, {review} lets you check it."
 
 
 def carry_out(

@@ -16,9 +16,10 @@ from mast.models.checkpoint import DESCRIPTION
 from mast.review.labels import table_of
 from mast.review.reading import read_verdicts, verdicts_at
 from mast.storage import is_remote
+from mast.study.commands import mast_command
 from mast.study.products import made_at
 
-FIRST_HOUR = " --hours 1 --out to-label"
+FIRST_HOUR = ("--hours", 1, "--out", "to-label")
 """What to ask of `mast budget` before anything is labelled."""
 
 
@@ -35,17 +36,21 @@ def next_in_round(study: Study, study_file: str) -> str | None:
     events = _newest(work.glob(f"*/{RUN}"))
     for reviewed in (*(run.parent for run in events[:1]), None):
         if _has_news(study, reviewed):
-            return " ".join(["mast labels", study_file, *([str(reviewed)] if reviewed else [])])
+            return mast_command("labels", study_file, *([reviewed] if reviewed else []))
     if not models:
         is_labelled = "train" in read_column(existing(study, SPLITS_TABLE), "split")
-        return f"mast {'train' if is_labelled else 'budget'} {study_file}{'' if is_labelled else FIRST_HOUR}"
+        return (
+            mast_command("train", study_file)
+            if is_labelled
+            else mast_command("budget", study_file, *FIRST_HOUR)
+        )
     labelled = made_at(study, "annotations.parquet")
     if labelled and labelled > _changed(models[0]):
-        return f"mast train {study_file} --name round-{len(models) + 1}"
+        return mast_command("train", study_file, "--name", f"round-{len(models) + 1}")
     if not events or _changed(events[0]) < _changed(models[0]):
         name = "events" if not events else f"events-{models[0].parent.parent.name}"
-        return f"mast detect {study_file} --model {models[0].parent} --out {work / name}"
-    return f"mast review {events[0].parent}"
+        return mast_command("detect", study_file, "--model", models[0].parent, "--out", work / name)
+    return mast_command("review", events[0].parent)
 
 
 def _has_news(study: Study, events: Path | None) -> bool:

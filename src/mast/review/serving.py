@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from mast.errors import ConfigError, MissingExtraError, StorageError
+from mast.study.commands import mast_command
 
 try:
     import uvicorn
@@ -82,7 +83,7 @@ def _check_bind(gate: Gate, store: Store, source: str) -> None:
     if not users(store):
         raise ConfigError(
             f"--host {gate.host}: people elsewhere could read and decide without saying who they are. First let someone "
-            f"in with: mast users add {source} NAME --role admin"
+            f"in with: {mast_command('users', 'add', source, 'NAME', '--role', 'admin')}"
         )
 
 
