@@ -8,7 +8,7 @@ import pytest
 from mast.config import AnnotationSource, Collection, Study
 from mast.events import Recording, to_table, write_table
 from mast.study import products
-from mast.study.products import fingerprint_file, look, next_step, not_scanned, remember, render
+from mast.study.products import fingerprint_file, inputs_of, look, next_step, not_scanned, remember, render
 
 
 @pytest.fixture
@@ -81,6 +81,15 @@ def test_a_changed_annotation_file_is_named(study, tmp_path):
     assert why(study, "splits.parquet") == ("annotations.parquet",)
     (tmp_path / "boxes" / "a.txt").write_text("one")
     assert states(study)["splits.parquet"] == "current"
+
+
+def test_what_changes_while_a_product_is_made_makes_it_out_of_date(study, tmp_path):
+    made(study, "recordings.parquet")
+    inputs = inputs_of(study, "annotations.parquet")
+    write_table([], Recording, f"{study.work}/annotations.parquet")
+    (tmp_path / "boxes" / "a.txt").write_text("two")  # after it was read
+    remember(study, "annotations.parquet", inputs)
+    assert why(study, "annotations.parquet") == (str(tmp_path / "boxes"),)
 
 
 def test_annotations_that_are_a_file_or_are_gone_are_seen_too(study, tmp_path):

@@ -144,11 +144,12 @@ def splits(study: StudyFile, overrides: Overrides = None) -> None:
 
     from mast.config import load_study
     from mast.datasets.split_summary import render, split_study
-    from mast.study.products import remember
+    from mast.study.products import inputs_of, remember
 
     settings = load_study(study, overrides or ())
+    inputs = inputs_of(settings, "splits.parquet")
     Console().print(render(split_study(settings)))
-    remember(settings, "splits.parquet")
+    remember(settings, "splits.parquet", inputs)
 
 
 def budget(
@@ -240,12 +241,13 @@ def read_experts(study: Study) -> None:
     from mast.datasets.split_table import existing
     from mast.events import Annotation, Reviewed, read_column, write_table
     from mast.storage import join
-    from mast.study.products import remember
+    from mast.study.products import inputs_of, remember
 
+    inputs = inputs_of(study, "annotations.parquet")
     expertise = read_expertise(study, read_column(existing(study, "recordings.parquet"), "recording_id"))
     write_table(expertise.annotations, Annotation, join(study.work, "annotations.parquet"))
     write_table(expertise.reviewed, Reviewed, join(study.work, "reviewed.parquet"))
-    remember(study, "annotations.parquet")
+    remember(study, "annotations.parquet", inputs)
     typer.echo(expertise.summary())
 
 

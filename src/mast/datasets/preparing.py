@@ -14,7 +14,7 @@ from mast.normalisation import Normalisation, measure_statistics
 from mast.recordings.prepare import PrepareResult, prepare
 from mast.recordings.store import AudioStore
 from mast.storage import exists, join, open_binary, written_whole
-from mast.study.products import STORE, remember
+from mast.study.products import STORE, inputs_of, remember
 
 NORMALISATION = "normalisation.json"
 OnProgress = Callable[[str, float, float | None], None]
@@ -30,16 +30,17 @@ def prepare_study(study: Study, on_progress: OnProgress = lambda stage, done_s, 
     has_splits = exists(join(study.work, SPLITS_TABLE))
     if has_splits:
         check_cut(study)  # before hours of work
+    inputs = inputs_of(study, STORE)
     result = prepare(table, study.collections, location, study.chunking, partial(on_progress, "preparing"))
-    remember(study, STORE)
+    remember(study, STORE, inputs)
     if not has_splits:
         write_splits(study)
         remember(study, SPLITS_TABLE)
-    store = AudioStore(location)
+    inputs, store = inputs_of(study, NORMALISATION), AudioStore(location)
     normalisation = measured(study, store, partial(on_progress, "measuring"))
     with written_whole(join(study.work, NORMALISATION)) as file:
         file.write(normalisation.to_json().encode())
-    remember(study, NORMALISATION)
+    remember(study, NORMALISATION, inputs)
     return _account(result, normalisation)
 
 

@@ -148,13 +148,17 @@ def made_at(study: Study, name: str) -> datetime | None:
     return datetime.fromisoformat(made["made_utc"]) if made else None
 
 
-def remember(study: Study, name: str) -> None:
-    """Write down what a product that was just made was made from."""
-    product = next(item for item in PRODUCTS if item.name == name)
+def inputs_of(study: Study, name: str) -> dict[str, str]:
+    """Fingerprints of what a product would be made from now; a verb takes them before it begins."""
+    return _inputs(study, next(item for item in PRODUCTS if item.name == name))
+
+
+def remember(study: Study, name: str, inputs: Mapping[str, str] | None = None) -> None:
+    """Write down what a product that was just made was made from: `inputs`, or what is there now."""
     journal = _read_journal(study)
     journal[name] = {
         "made_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "inputs": _inputs(study, product),
+        "inputs": inputs_of(study, name) if inputs is None else dict(inputs),
         "content": fingerprint_file(join(study.work, name)),
     }
     with written_whole(join(study.work, JOURNAL)) as file:
