@@ -1,6 +1,9 @@
 """What someone with bad intentions meets: each test is one way in that is closed."""
 
 import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
 from mast.review import server, users
+from mast.review.accounts import GUESSES_AT_ONCE
 from mast.review.guard import HEADERS, MOST_BYTES, Gate
 from mast.review.users import add_user
 from tests.review.runs import ADDRESS, BAT, ONE, client_of, proposal
@@ -145,6 +149,47 @@ def test_guessing_passwords_takes_longer_and_longer(material, store, tmp_path, m
     )
     now_s = 120.0
     assert guess(PASSWORD).status_code == 200
+
+
+def test_guesses_at_the_same_time_wait_for_nobody_and_are_all_counted(material, store, tmp_path, monkeypatch):
+    add_user(store, "Ann", "admin", PASSWORD)
+    client = client_of(material, store, tmp_path)
+    guess = lambda: client.post("/api/sign-in", json={"name": "Ann", "password": "wrong"})  # noqa: E731
+    busy, end, looked_at = threading.Semaphore(0), threading.Event(), []
+
+    def slow(store, name, password):
+        looked_at.append(name)
+        busy.release()
+        assert end.wait(60)
+
+    monkeypatch.setattr(users, "sign_in", slow)
+    with ThreadPoolExecutor(GUESSES_AT_ONCE) as others:
+        waiting = [others.submit(guess) for _ in range(GUESSES_AT_ONCE)]
+        for _ in waiting:
+            assert busy.acquire(timeout=60)
+        refused = guess()
+        end.set()
+    assert refused.status_code == 429 and "Others are signing in" in refused.json()["told"]
+    assert refused.headers["retry-after"] == "1" and len(looked_at) == GUESSES_AT_ONCE
+    assert [item.result().status_code for item in waiting] == [401] * GUESSES_AT_ONCE
+
+
+def test_no_more_sounds_are_decoded_at_once_than_there_are_cores(material, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(server.os, "cpu_count", lambda: 1)
+    client = client_of(material, store, tmp_path)
+    lock, most = threading.Lock(), []
+
+    def alone(*_):
+        most.append(lock.acquire(blocking=False))
+        time.sleep(0.05)
+        lock.release()
+        return b""
+
+    monkeypatch.setattr(server, "playback", alone)
+    asked = {"recording_id": ONE, "start_s": 1, "end_s": 2}
+    with ThreadPoolExecutor(4) as people:
+        answers = [people.submit(client.get, "/api/sound", params=asked) for _ in range(4)]
+    assert [item.result().status_code for item in answers] == [200] * 4 and most == [True] * 4
 
 
 def test_a_name_that_is_not_known_takes_as_long_as_a_wrong_password(material, store, tmp_path, monkeypatch):

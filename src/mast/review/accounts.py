@@ -78,6 +78,20 @@ def find_admin(person: Person) -> User:
     return person
 
 
+def _token_for(given: Credentials, store: Store, patience: Patience) -> str:
+    """A fresh session; refused while the name has to wait, which each wrong password makes longer."""
+    wait_s = math.ceil(patience.wait_s(given.name))
+    if wait_s:
+        told = f"Too many wrong passwords. Wait {wait_s} s, then try again."
+        raise HTTPException(429, told, {"retry-after": str(wait_s)})
+    token = users.sign_in(store, given.name, given.password)
+    if token is None:
+        patience.wrong(given.name)
+        raise HTTPException(401, "Name or password are not right.")
+    patience.right(given.name)
+    return token
+
+
 def add_accounts(app: FastAPI, store: Store, gate: Gate) -> None:
     """Signing in and out, and who may."""
     patience, turns = Patience(), threading.BoundedSemaphore(GUESSES_AT_ONCE)
@@ -85,16 +99,12 @@ def add_accounts(app: FastAPI, store: Store, gate: Gate) -> None:
     @app.post("/api/sign-in")
     def sign_in(given: Credentials, request: Request, response: Response) -> dict[str, Any]:
         """A fresh session for a name and its password; whatever cookie came with them is forgotten."""
-        wait_s = math.ceil(patience.wait_s(given.name))
-        if wait_s:
-            told = f"Too many wrong passwords. Wait {wait_s} s, then try again."
-            raise HTTPException(429, told, {"retry-after": str(wait_s)})
-        with turns:
-            token = users.sign_in(store, given.name, given.password)
-        if token is None:
-            patience.wrong(given.name)
-            raise HTTPException(401, "Name or password are not right.")
-        patience.right(given.name)
+        if not turns.acquire(blocking=False):  # who waits here would keep others from all else
+            raise HTTPException(429, "Others are signing in. Try again in a second.", {"retry-after": "1"})
+        try:
+            token = _token_for(given, store, patience)
+        finally:
+            turns.release()
         if before := request.cookies.get(COOKIE):
             users.sign_out(store, before)
         secure = scheme_of(request.scope, dict(request.headers), gate) == "https"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -85,6 +87,7 @@ def make_app(material: Material, store: Store, tiles: TileCache, gate: Gate | No
 def _add_looking(app: FastAPI, review: Review) -> None:
     """What is there to see and hear."""
     material, ledger = review.material, review.ledger
+    turns = threading.BoundedSemaphore(os.cpu_count() or 1)  # as for tiles: decoding takes a core each
 
     @app.get("/api/about")
     def about(person: Person) -> dict[str, Any]:
@@ -141,7 +144,8 @@ def _add_looking(app: FastAPI, review: Review) -> None:
         band_hz = None if low_hz is None or high_hz is None else (low_hz, high_hz)
         if not start_s < end_s or (band_hz and not band_hz[0] < band_hz[1]):
             raise HTTPException(422, "A sound has a span, and a band if any.")
-        wave = playback(known.location, (start_s, end_s), band_hz, slow, known.frames)
+        with turns:
+            wave = playback(known.location, (start_s, end_s), band_hz, slow, known.frames)
         return Response(wave, media_type="audio/wav", headers={"cache-control": "private, max-age=3600"})
 
     @app.get("/api/asks")
