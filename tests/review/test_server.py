@@ -240,6 +240,20 @@ def test_two_people_are_not_given_the_same_sounds(material, store, tmp_path):
     }
 
 
+def test_minutes_without_open_sounds_are_lent_and_left_out_too(material, store, tmp_path):
+    _, as_ = team(material, store, tmp_path)
+    asked = {"queue": "balanced", "count": 1}
+    given = {}
+    for number in range(len(material.sounds)):  # nothing is left to decide, but no minute was reviewed
+        assert say(as_("Ada"), material, number).status_code == 200
+    for name in ("Ann", "Rea"):
+        (given[name],) = as_(name).get("/api/asks", params=asked).json()["asks"]
+        assert given[name]["subjects"] == [] and given[name]["keys"]
+    assert given["Ann"]["keys"] != given["Rea"]["keys"]
+    (later,) = as_("Ann").get("/api/asks", params={**asked, "without": given["Ann"]["keys"]}).json()["asks"]
+    assert later["keys"] not in (given["Ann"]["keys"], given["Rea"]["keys"])
+
+
 def test_verdicts_of_another_server_are_seen(client, material, store, tmp_path):
     other = client_of(material, store, tmp_path)
     say(other, material)

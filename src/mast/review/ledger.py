@@ -107,15 +107,15 @@ class Ledger:
         return None if row is None else _of_row(row)
 
     def asks(self, queue: str, count: int, who: str, without: Sequence[str] = ()) -> list[Ask]:
-        """What a queue asks for next, but not what someone else was just given, nor what is `without`."""
+        """What a queue asks for next, but not what someone else was just given, nor what is `without`, by its keys."""
         now_s = time.monotonic()
         with self._lock:
             self._lent = {name: loan for name, loan in self._lent.items() if loan[1] > now_s}
             away = {name for name, (borrower, _) in self._lent.items() if borrower != who} | {*without}
         asked = self._material.queues[queue](self._material.sounds, self.decided(), count + len(away))
-        asks = [ask for ask in asked if not away.intersection(ask.subjects)][:count]
+        asks = [ask for ask in asked if not away.intersection(ask.keys)][:count]
         with self._lock:
-            self._lent |= {name: (who, now_s + LENT_S) for ask in asks for name in ask.subjects}
+            self._lent |= {name: (who, now_s + LENT_S) for ask in asks for name in ask.keys}
         return asks
 
 

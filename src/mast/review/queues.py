@@ -36,6 +36,11 @@ class Ask:
     subjects: tuple[str, ...]
     why: str
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """By which it is known who was given it: its sounds, or where it begins if it is a span without any."""
+        return self.subjects or (f"{self.recording_id} {self.start_s}",)
+
 
 Queue = Callable[["pa.Table", Mapping[str, Verdict], int], list[Ask]]
 """From the sounds found (rows as `Detected`, with their `event_id`) and the verdicts that hold: so many asks."""

@@ -159,7 +159,14 @@ def _add_looking(app: FastAPI, review: Review) -> None:
         found = []
         for ask in ledger.asks(queue, count, person.name, without or ()):
             boxes = [_shown(box) for name in ask.subjects if (box := ledger.box(name))]
-            found.append({**asdict(ask), "boxes": boxes, **_facts(review.recording(ask.recording_id))})
+            found.append(
+                {
+                    **asdict(ask),
+                    "keys": ask.keys,
+                    "boxes": boxes,
+                    **_facts(review.recording(ask.recording_id)),
+                }
+            )
         return {"queue": queue, "asks": found}
 
     @app.get("/api/precision", dependencies=[Depends(find_person)])

@@ -32,7 +32,7 @@ export class Gallery {
     this.loading = true;
     try {
       const unsent = this.desk.outbox.unsent().map(([, proposal]) => proposal.subject);
-      const here = this.cards.flatMap((card) => card.ask.subjects);
+      const here = this.cards.flatMap((card) => card.ask.keys);
       const without = [...new Set([...unsent, ...here])].slice(-150);
       const query = new URLSearchParams([['queue', this.queue], ['count', PAGE], ...without.map((name) => ['without', name])]);
       const { asks } = await ask(`/api/asks?${query}`);

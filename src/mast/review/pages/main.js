@@ -160,7 +160,10 @@ function beside(step) {
 }
 
 async function nextAsk() {
-  const without = desk.outbox.unsent().map(([, proposal]) => ['without', proposal.subject]).slice(-150);
+  const unsent = desk.outbox.unsent().map(([, proposal]) => proposal);
+  const reviewed = asked && unsent.some((proposal) => proposal.kind === 'span' && proposal.queue === asked.queue);
+  const names = [...unsent.map((proposal) => proposal.subject), ...(reviewed ? asked.keys : [])];
+  const without = names.slice(-150).map((name) => ['without', name]);
   const wanted = byId('queue').value;
   const { asks } = await ask(`/api/asks?${new URLSearchParams([['queue', wanted], ['count', 1], ...without])}`);
   if (!asks.length) {
@@ -174,7 +177,7 @@ async function nextAsk() {
 async function openAsk(one, from = byId('queue').value) {
   setMode('recording');
   await open(one.recording_id, one.subjects[0], one);
-  asked = { queue: from, subjects: one.subjects };
+  asked = { queue: from, subjects: one.subjects, keys: one.keys };
   byId('why').textContent = one.why;
 }
 
