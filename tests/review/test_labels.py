@@ -26,6 +26,7 @@ from mast.review.export import export_reviewed
 from mast.review.labels import write_labels
 from mast.review.material import open_material
 from mast.review.next import next_in_round
+from mast.review.reading import read_verdicts
 from mast.review.sounds import sounds_of
 from mast.review.taking import take, without
 from tests.detection.runs import START, event, night, recording, write_run
@@ -381,6 +382,14 @@ def test_an_export_of_a_review_has_what_people_stand_for(night_run, tmp_path):
     ]
     assert table[0]["reviewed_s"] == "none" and table[1]["reviewed_s"] == "0..30"
     assert table[0]["start_local"] == f"{START:%Y-%m-%dT%H:%M}:01.250" and table[1]["site"] == "ridge"
+
+
+def test_sounds_of_another_run_in_the_same_database_are_not_counted_as_written(night_run, tmp_path):
+    other = verdict("drawn-9", recording_id="elsewhere/1.WAV", start_s=1.0, end_s=2.0, score=None)
+    both = store(tmp_path / "both.sqlite", [*read_verdicts(str(Path(night_run, "review.sqlite"))), other])
+    written = export_reviewed(night_run, "csv", str(tmp_path / "out"), location=both)
+    assert "2 sounds accepted, 1 of them drawn by hand" in written.summary()
+    assert len((tmp_path / "out" / "events.csv").read_text("utf-8").splitlines()) == 1 + 2
 
 
 def test_with_what_nobody_has_seen_it_has_the_models_sounds_as_well(night_run, tmp_path):

@@ -28,20 +28,24 @@ from mast.storage import join
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written where; `losses` count what the format cannot hold."""
+    """What was written where; `losses` count what the format cannot hold.
+
+    `accepted` are the sounds that people stand for, without those of recordings that are not in this run.
+    """
 
     format: AnnotationFormat
     out: str
     taken: Taken
+    accepted: tuple[Verdict, ...]
     unseen: int
     losses: Counter[str]
 
     def summary(self) -> str:
         """The account for a person to read."""
-        drawn = sum(item.score is None for item in self.taken.accepted)
+        drawn = sum(item.score is None for item in self.accepted)
         unseen = f", and {self.unseen:,} that nobody has seen" if self.unseen else ""
         lines = [
-            f"{len(self.taken.accepted):,} sounds accepted, {drawn:,} of them drawn by hand{unseen}",
+            f"{len(self.accepted):,} sounds accepted, {drawn:,} of them drawn by hand{unseen}",
             f"Left out: {self.taken.rejected:,} rejected, {len(self.taken.unsure):,} unsure",
             *listed(f"Not kept in {self.format}:", self.losses),
             f"Written: {self.out}",
@@ -68,16 +72,16 @@ def export_reviewed(
     for item in taken.accepted:
         accepted.setdefault(item.recording_id, []).append(item)
     held, unseen = holding(verdicts), 0
+    written: list[Verdict] = []
     boxes: list[Event] = []
     recordings: list[Recording] = []
     for part in found.parts(min_score):
         own: list[Recording] = from_table(part.recordings, Recording)
         recordings += own
-        boxes += [
-            _told(item, recording, to)
-            for recording in own
-            for item in accepted.get(recording.recording_id, ())
-        ]
+        for recording in own:
+            here = accepted.get(recording.recording_id, [])
+            written += here
+            boxes += [_told(item, recording, to) for item in here]
         if and_unseen:
             others = _unseen(found, part, held, to)
             unseen += len(others)
@@ -89,7 +93,8 @@ def export_reviewed(
         if item.status != "quarantined"
     )
     annotations = Annotations(tuple(ordered), taken.reviewed, facts)
-    return Written(to, place, taken, unseen, write_annotations(annotations, place, to))
+    losses = write_annotations(annotations, place, to)
+    return Written(to, place, taken, tuple(written), unseen, losses)
 
 
 def _told(verdict: Verdict, recording: Recording, to: AnnotationFormat) -> Event:
