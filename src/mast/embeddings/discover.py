@@ -149,9 +149,8 @@ def discover(
     sums, exemplars = _summed(dataset, project, groups, judge, on_progress)
     order = ranked(sums)
     place = {number: rank for rank, number in enumerate(order, start=1)}
-    remove(
-        join(found.folder, f"{CLUSTERS}/{TABLE}")
-    )  # until all parts have the new numbers, none can be taken
+    # Until all parts have the new numbers, none can be taken.
+    remove(join(found.folder, f"{CLUSTERS}/{TABLE}"))
     alone = _write_numbers(found, dataset, project, groups, judge, place)
     clusters = [Cluster(place[number], sums[number], exemplars[number]) for number in order]
     enough = None if clusters else _enough(dataset, project, least)
