@@ -90,8 +90,8 @@ def test_what_had_nothing_to_rehearse_on_has_opened_no_run(
 ) -> None:
     run = Run(tmp_path)
     with monkeypatch.context() as without:
-        for split in ("UNLABELLED", "TRAIN"):
-            without.setattr(f"mast.datasets.quiet.{split}", "nowhere")
+        for split in ("quiet.UNLABELLED", "examples.TRAIN"):
+            without.setattr(f"mast.datasets.{split}", "nowhere")
         with pytest.raises(TrainingError, match="no sound in this study to lay made-up calls over"):
             train_study(load_study(study_file, [*SETS, "train.rehearsed_share=0.25"]), run, "cpu")
     assert train_study(load_study(study_file, SETS), run, "cpu") == "finished"
