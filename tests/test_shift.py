@@ -182,7 +182,8 @@ def test_a_sequential_budget_takes_the_first_by_the_clock_and_another_seed_draws
 
 
 def test_encoders_of_full_length_stay_where_they_were_and_shorter_ones_lie_beside(study_file, tmp_path):
-    (tmp_path / "soundscapes").mkdir()
+    (tmp_path / "soundscapes" / "work").mkdir(parents=True)
+    (tmp_path / "soundscapes" / "work" / "normalisation.json").touch()  # prepared to its end
     (tmp_path / "soundscapes" / "study.yaml").write_text(study_file.read_text())
     for name in ("band-median", "dataset", "band-median-33"):
         model = tmp_path / "pretrain" / name / "model"
