@@ -118,6 +118,19 @@ def test_recordings_that_came_after_the_scan_are_told(study, tmp_path):
     assert not_scanned(study, "study.yaml") is None
 
 
+def test_folders_of_more_recordings_than_can_be_listed_are_not_looked_at(study, tmp_path, monkeypatch):
+    write_table(
+        [Recording("card/1.WAV", "card", "1.WAV", 1, None, "ok")],
+        Recording,
+        f"{study.work}/recordings.parquet",
+    )
+    (tmp_path / "card").mkdir()
+    (tmp_path / "card" / "2.WAV").touch()
+    assert not_scanned(study, "study.yaml") is not None
+    monkeypatch.setattr(products, "MOST_LISTED", 0)
+    assert not_scanned(study, "study.yaml") is None
+
+
 def test_what_nobody_remembers_making_is_out_of_date(study):
     made(study, "recordings.parquet")
     (Path(study.work) / products.JOURNAL).unlink()

@@ -85,7 +85,7 @@ Verdicts = Annotated[
     typer.Option(
         "--verdicts",
         metavar="FILE",
-        help="Where verdicts are: a file, or postgresql+psycopg://… [default: review.sqlite in EVENTS]",
+        help="Where verdicts are: a file, or postgresql+psycopg://… [default: where mast review keeps them]",
     ),
 ]
 

@@ -32,6 +32,9 @@ JOURNAL = "made.json"
 """Where the work folder remembers what its products were made from."""
 
 STORE = "audio.lance"
+MOST_LISTED = 1_000_000
+"""So many recordings are compared with what lies in their folders."""
+
 State = Literal["missing", "current", "stale"]
 
 
@@ -127,10 +130,18 @@ def next_step(found: Iterable[Found]) -> str | None:
 
 
 def not_scanned(study: Study, study_file: str) -> str | None:
-    """A note where recordings lie in a study's folders that its table does not know; buckets take too long to list."""
+    """A note where recordings lie in a study's folders that its table does not know.
+
+    Buckets take too long to list, and so do more than `MOST_LISTED` recordings, which are also held in memory.
+    """
+    import pyarrow.parquet as pq
+
     table = join(study.work, "recordings.parquet")
     if not exists(table):
         return None
+    with open_binary(table) as file:
+        if pq.ParquetFile(file).metadata.num_rows > MOST_LISTED:
+            return None
     known, count = {*read_column(table, "recording_id")}, 0
     for name, collection in study.collections.items():
         if not is_remote(collection.root):

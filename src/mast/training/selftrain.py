@@ -273,10 +273,10 @@ class _Lesson:
         """A model on validation and on some of the pool."""
         threshold = load_detector(model).description.thresholds["score"]
         ranking, some = self._ranking(model), self.pool.some(GUARD_CHUNKS)
-        measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
-        measured["ap_area"] = METRICS["ap_area"](ranking, None)
-        if not ranking.truths.any():
-            measured = {}
+        measured = {}
+        if ranking.truths.any():
+            measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
+            measured["ap_area"] = METRICS["ap_area"](ranking, None)
         told = f"Round {self.number}: looking at the result"
         found = label_pool(
             self.study,
