@@ -18,6 +18,7 @@ from mast.errors import AudioError, ConfigError, ModelError
 from mast.models.decoding import Detections
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
+from mast.recordings import decode
 from mast.spectrogram import MelGrid
 from tests.detection import archives
 
@@ -184,6 +185,31 @@ def test_the_size_of_a_batch_and_the_format_of_a_file_change_no_event(tmp_path, 
     np.testing.assert_allclose(five, one, rtol=1e-4, atol=1e-3)
     again = rows(detect_recording(copy, ready, min_score=0.1, batch=5))
     np.testing.assert_array_equal(again, five)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_where_a_recording_breaks_all_before_it_is_heard_whatever_the_batch(tmp_path, monkeypatch, batch):
+    path = written(tmp_path, tones(20.0, [(float(second), second + 0.4, 1) for second in range(1, 19)]))
+    whole = decode.Audio._native
+
+    def broken(self, first, stop):
+        if stop > 15 * RATE_HZ:
+            raise OSError("lost sync")
+        return whole(self, first, stop)
+
+    monkeypatch.setattr(decode.Audio, "_native", broken)
+    monkeypatch.setattr(decode, "BLOCK_S", 1.0)
+    heard = []
+    with pytest.raises(AudioError, match="lost sync"):
+        heard.extend(event.start_s for event in detect_recording(path, Ears(), batch=batch))
+    assert heard == pytest.approx(np.arange(1, 14), abs=0.03)
+
+
+def test_no_box_reaches_above_the_highest_pitch_that_a_recording_can_hold(tmp_path):
+    path = written(tmp_path, tones(1.0, [(0.2, 0.8, 1)], rate_hz=4096), rate_hz=4096)
+    (event,) = detect_recording(path, Ears())
+    (higher,) = detect_recording(written(tmp_path, tones(1.0, [(0.2, 0.8, 1)])), Ears())
+    assert (event.low_hz, event.high_hz) == (pytest.approx(higher.low_hz), 2048.0) and higher.high_hz > 2048
 
 
 def test_boxes_end_where_the_sound_does(model):

@@ -230,6 +230,73 @@ def test_a_sound_beside_the_one_that_the_audit_asks_for_is_no_part_of_the_audit(
     assert page.faults == []
 
 
+def test_sounds_of_a_queue_that_answers_late_are_not_decided_as_another_queues(context, served):
+    page, late = open_page(context, served), []
+    page.route("**/api/asks?queue=uncertain*", lambda route: late.append(route))  # noqa: PLW0108 (a built-in cannot be marked as playwright does)
+    page.keyboard.press("g")
+    expect(page.locator("#cards article").first).to_be_visible()
+    page.locator("#queue").select_option("uncertain")
+    page.wait_for_timeout(200)
+    page.locator("#queue").select_option("audit")
+    expect(page.locator("#cards article").first).to_contain_text("lot")
+    asked = page.locator("#cards article .why").all_inner_texts()
+    with page.expect_response(lambda response: "uncertain" in response.url):
+        late[0].continue_()
+    page.wait_for_timeout(200)
+    assert len(late) == 1 and page.locator("#cards article .why").all_inner_texts() == asked
+    assert page.faults == []
+
+
+def test_an_empty_minute_is_decided_anew_and_a_mark_is_taken_back(context, tmp_path):
+    own = Served(made_run(tmp_path), cache=tmp_path / "cache")
+    own.database = f"sqlite:///{tmp_path / 'found' / 'review.sqlite'}"
+    try:
+        page = open_page(context, own)
+        asks = page.request.get(f"{own.address}/api/asks?queue=balanced&count=24").json()["asks"]
+        at = next(number for number, ask in enumerate(asks) if not ask["boxes"])
+        page.keyboard.press("g")
+        page.locator("#queue").select_option("balanced")
+        expect(page.locator("#cards article")).to_have_count(len(asks))
+        card = page.locator("#cards article").nth(at)
+        card.click()
+        page.keyboard.press("a")
+        expect(card).to_have_class("accepted ")
+        card.click()
+        page.keyboard.press("r")
+        expect(card).to_have_class("rejected ")
+        [span] = kept(page, own, "span-").values()
+        assert (span.state, span.version) == ("rejected", 2)
+        page.keyboard.press("z")
+        expect(card).to_have_class("accepted ")
+        page.keyboard.press("z")
+        expect(card).to_have_class(" focus")
+        [span] = kept(page, own, "span-").values()
+        assert (span.state, span.version, span.undoes) == ("open", 4, 3)
+        page.keyboard.press("g")
+        page.keyboard.press("V")
+        expect(page.locator("#outbox")).to_have_text("All kept")
+        page.reload()
+        page.wait_for_selector("body.ready")
+        page.keyboard.press("x")
+        expect(page.locator(".toast")).to_contain_text("No longer marked")
+        assert {item.state for item in kept(page, own, "span-").values()} == {"open"}
+    finally:
+        own.kill()
+    assert page.faults == []
+
+
+def test_verdicts_that_wait_go_out_under_the_name_of_who_gave_them(page):
+    names = page.evaluate("""async () => {
+      const { Outbox } = await import('/pages/outbox.js');
+      const own = (who) => Object.assign(new Outbox('other', who, () => {}), { flush() {} });
+      own('Anna Schmidt').add({ subject: 'a' });
+      const seen = ['Anna', 'Anna Schmidt'].map((who) => own(who).unsent().length);
+      localStorage.clear();
+      return seen;
+    }""")
+    assert names == [0, 1]
+
+
 def test_no_verdict_is_lost_when_the_server_is_killed_and_the_tab_closed(context, served, tmp_path):
     page = open_page(context, served)
     page.keyboard.press("q")

@@ -1,14 +1,21 @@
 """The server: what the page can see, hear and say, and what it is told where something cannot be."""
 
 import io
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 import soundfile
 from PIL import Image
 
+from mast.review.deciding import Proposal, RefusedError, decide
 from mast.review.guard import Gate
+from mast.review.ledger import Ledger
 from mast.review.material import open_material
+from mast.review.queues import QUEUES
 from mast.review.store import open_store
 from mast.review.users import add_user
 from tests.review.runs import BAT, ONE, QUIET, STARTS_S, client_of, made_run, proposal
@@ -238,6 +245,29 @@ def test_two_people_are_not_given_the_same_sounds(material, store, tmp_path):
     assert len(clients[0]) == len(clients[1]) == 2 and not {*map(tuple, clients[0])} & {
         *map(tuple, clients[1])
     }
+
+
+def test_two_people_who_ask_at_the_same_moment_are_not_given_the_same_sounds(material, store):
+    def slow(*asked):
+        time.sleep(0.2)
+        return QUEUES["in order"](*asked)
+
+    ledger = Ledger(store, replace(material, queues={"slow": slow}))
+    with ThreadPoolExecutor(2) as people:
+        given = list(people.map(lambda who: ledger.asks("slow", 2, who), ("Ann", "Bo")))
+    assert len({name for asks in given for ask in asks for name in ask.keys}) == 4
+
+
+@pytest.mark.parametrize("state", ["accepted", "rejected", "unsure"])
+def test_a_box_beyond_the_highest_pitch_of_its_recording_is_decided_where_it_is(material, state):
+    recording = replace(material.recording(ONE), sample_rate_hz=4000)
+    sound = {"recording_id": ONE, "low_hz": 1000.0, "high_hz": 2110.0, "score": 0.5, "model": "m"}
+    facts = {"request_id": "r", "subject": "s", "version": 1, "kind": "sound", "recording_id": ONE}
+    said = Proposal(**facts, state=state, start_s=1.0, end_s=2.0, low_hz=1000.0, high_hz=2110.0)
+    verdict = decide(said, recording, sound, "Ann", datetime.now(UTC))
+    assert (verdict.state, verdict.low_hz, verdict.high_hz) == (state, 1000.0, 2110.0)
+    with pytest.raises(RefusedError, match="between 0 and 2000 Hz"):  # where a person puts it, it has to fit
+        decide(said.model_copy(update={"high_hz": 2500.0}), recording, sound, "Ann", datetime.now(UTC))
 
 
 def test_minutes_without_open_sounds_are_lent_and_left_out_too(material, store, tmp_path):

@@ -111,9 +111,10 @@ def hear_recording(  # noqa: PLR0913 (as `detect_recording`, and what only a sca
     with open_audio(location, description.chunking.sample_rate_hz, time_expansion, frames) as audio:
         found = _found(_chunks(audio, chunk, hop), finder, batch or finder.batch)
         frame_samples = description.spectrogram.shift_s * audio.sample_rate_hz
+        top_hz = float(audio.ratio) * audio.sample_rate_hz / 2
         for sound in stitch(((first / frame_samples, item) for first, item in found), grid.frames):
             if sound.score >= least:
-                yield _event(sound, grid, time_expansion, recording_id or location), sound.vector
+                yield _event(sound, grid, time_expansion, recording_id or location, top_hz), sound.vector
 
 
 def _chunk_and_hop(description: Description, grid: MelGrid, hop_s: float | None) -> tuple[int, int]:
@@ -146,18 +147,30 @@ def _chunks(audio: Audio, chunk: int, hop: int) -> Iterator[tuple[int, int, Samp
 def _found(
     chunks: Iterator[tuple[int, int, Samples]], finder: BoxFinder, batch: int
 ) -> Iterator[tuple[int, Detections]]:
-    """First sample and boxes of each chunk, some chunks at a time."""
-    while some := list(islice(chunks, batch)):
+    """First sample and boxes of each chunk, some chunks at a time; where a recording breaks, those before it still."""
+    broken: Exception | None = None
+    while broken is None:
+        some = []
+        try:
+            for one in islice(chunks, batch):
+                some.append(one)  # a list made at once is lost with its last item
+        except Exception as error:  # whatever a decoder throws
+            broken = error
+        if not some:
+            break
         firsts, filled, sound = zip(*some, strict=True)
         yield from zip(firsts, finder(np.stack(sound), np.array(filled)), strict=True)
+    if broken is not None:
+        raise broken
 
 
-def _event(sound: Stitched, grid: MelGrid, time_expansion: float, recording_id: str) -> Event:
-    """A sound in the seconds and Hz of its recording."""
+def _event(sound: Stitched, grid: MelGrid, time_expansion: float, recording_id: str, top_hz: float) -> Event:
+    """A sound in the seconds and Hz of its recording, cut at `top_hz`, above which there is none, as heard."""
     box = torch.tensor(
         [[sound.start_frames, sound.low_bins, sound.end_frames, sound.high_bins]], dtype=torch.float64
     )
     start_s, low_hz, end_s, high_hz = grid.to_events(box)[0].tolist()
+    high_hz = min(high_hz, top_hz) if low_hz < top_hz else high_hz
     return Event(
         recording_id,
         start_s / time_expansion,

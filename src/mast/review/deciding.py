@@ -81,7 +81,7 @@ def decide(
         )
     if proposal.undoes is not None and proposal.undoes != proposal.version - 1:
         raise RefusedError("Only the verdict that holds can be undone.")
-    low_hz, high_hz = _band(proposal, recording)
+    low_hz, high_hz = _band(proposal, recording, sound)
     return Verdict(
         number=0,
         subject=proposal.subject,
@@ -131,13 +131,20 @@ def _check_subject(proposal: Proposal, sound: dict[str, Any] | None) -> None:
         raise RefusedError(f"{proposal.subject} is a sound of another recording. Load the page again.")
 
 
-def _band(proposal: Proposal, recording: Recorded) -> tuple[float | None, float | None]:
-    """The band of a sound, cut at half the rate; a span has none."""
+def _band(
+    proposal: Proposal, recording: Recorded, sound: dict[str, Any] | None
+) -> tuple[float | None, float | None]:
+    """The band of a sound, cut at half the rate; a span has none.
+
+    A box that a model or an expert left beyond it can be decided about like any other, where it is.
+    """
     low_hz, high_hz, top_hz = proposal.low_hz, proposal.high_hz, recording.sample_rate_hz / 2
     if proposal.kind == "span":
         if low_hz is not None or high_hz is not None or proposal.label:
             raise RefusedError("A span has no frequencies and no label.")
         return None, None
+    if sound is not None and (low_hz, high_hz) == (sound["low_hz"], sound["high_hz"]):
+        return low_hz, high_hz
     if low_hz is None or high_hz is None or high_hz > top_hz + SLACK_HZ or not low_hz < min(high_hz, top_hz):
         raise RefusedError(
             f"A sound of this recording lies between 0 and {top_hz:g} Hz, and has a low and a high one."

@@ -44,6 +44,7 @@ class Ledger:
     def __init__(self, store: Store, material: Material) -> None:
         self._store, self._material = store, material
         self._lock = threading.Lock()
+        self._lending = threading.Lock()
         self._last = 0
         self._holding: dict[str, Verdict] = {}
         self._of_recording: dict[str, set[str]] = {}
@@ -108,13 +109,12 @@ class Ledger:
 
     def asks(self, queue: str, count: int, who: str, without: Sequence[str] = ()) -> list[Ask]:
         """What a queue asks for next, but not what someone else was just given, nor what is `without`, by its keys."""
-        now_s = time.monotonic()
-        with self._lock:
+        with self._lending:  # between looking what is lent and lending, nobody else may
+            now_s = time.monotonic()
             self._lent = {name: loan for name, loan in self._lent.items() if loan[1] > now_s}
             away = {name for name, (borrower, _) in self._lent.items() if borrower != who} | {*without}
-        asked = self._material.queues[queue](self._material.sounds, self.decided(), count + len(away))
-        asks = [ask for ask in asked if not away.intersection(ask.keys)][:count]
-        with self._lock:
+            asked = self._material.queues[queue](self._material.sounds, self.decided(), count + len(away))
+            asks = [ask for ask in asked if not away.intersection(ask.keys)][:count]
             self._lent |= {name: (who, now_s + LENT_S) for ask in asks for name in ask.keys}
         return asks
 

@@ -12,10 +12,7 @@ export class Desk {
       if (what === 'state') state(news);
       if (what === 'signed-out') signedOut();
       if (what === 'conflict') this.conflict(news);
-      if (what === 'refused') {
-        notify(news.error.message);
-        reload(news.proposal);
-      }
+      if (what === 'refused') this.refused(news);
     });
   }
 
@@ -35,6 +32,8 @@ export class Desk {
     }
     const { before, after, queue } = step;
     const back = { ...before, version: after.version + 1, who: this.about.who };
+    const earlier = this.steps.findLast((other) => other.after.subject === back.subject);
+    if (earlier) earlier.after = back; // which is how it stands now, as a later version
     this.put(back, queue, after.version, after);
     return back;
   }
@@ -47,11 +46,24 @@ export class Desk {
     this.outbox.add({ request_id: freshName(''), ...proposal });
   }
 
+  refused({ error, proposal }) {
+    const [first] = this.forget(proposal, error);
+    if (first) this.shown(first.before);
+    this.reload(proposal);
+  }
+
   conflict({ error, proposal }) {
-    this.notify(error.message);
-    this.steps = this.steps.filter((step) => step.after.subject !== proposal.subject);
+    this.forget(proposal, error);
     if (error.holds) this.shown(error.holds);
     else this.reload(proposal);
+  }
+
+  // What was not kept cannot be undone either; the steps that are gone with it are handed back.
+  forget({ subject }, error) {
+    this.notify(error.message);
+    const gone = this.steps.filter((step) => step.after.subject === subject);
+    this.steps = this.steps.filter((step) => step.after.subject !== subject);
+    return gone;
   }
 
   // Boxes as they will stand once all that is unsent has arrived.

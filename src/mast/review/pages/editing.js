@@ -62,4 +62,12 @@ export class Editing {
     this.desk.decide(span, { state: 'accepted' }, this.page.queueOf(span));
     toast('Marked as wholly reviewed.');
   }
+
+  // Every mark that reaches into what is on the screen is taken back.
+  notReviewed() {
+    const { view, boxes } = this.stage;
+    const marks = boxes.between(view.startS, view.endS).filter((box) => box.kind === 'span' && box.state === 'accepted');
+    for (const span of marks) this.desk.decide(span, { state: 'open' });
+    toast(marks.length ? 'No longer marked as reviewed.' : 'Nothing on the screen is marked as reviewed.');
+  }
 }

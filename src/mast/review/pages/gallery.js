@@ -19,27 +19,30 @@ export class Gallery {
   }
 
   async load(queue) {
-    this.queue = queue;
-    this.cards = [];
+    const cards = [];
+    Object.assign(this, { queue, cards, at: 0 });
     byId('cards').replaceChildren();
     await this.more();
-    this.focus(0);
+    if (this.cards === cards) this.focus(0);
   }
 
-  // Fetch more; what is decided here but not there yet is not asked again.
+  // Fetch more; what is decided here but not there yet is not asked again. An answer that comes after another queue was
+  // chosen is dropped: its sounds would be decided as if that queue had asked for them.
   async more() {
-    if (this.loading) return;
-    this.loading = true;
+    const { cards } = this;
+    if (this.loading === cards) return;
+    this.loading = cards;
     try {
       const unsent = this.desk.outbox.unsent().map(([, proposal]) => proposal.subject);
-      const here = this.cards.flatMap((card) => card.ask.keys);
+      const here = cards.flatMap((card) => card.ask.keys);
       const without = [...new Set([...unsent, ...here])].slice(-150);
       const query = new URLSearchParams([['queue', this.queue], ['count', PAGE], ...without.map((name) => ['without', name])]);
       const { asks } = await ask(`/api/asks?${query}`);
+      if (this.cards !== cards) return;
       for (const one of asks) this.add(one);
-      byId('gallery-end').textContent = asks.length || this.cards.length ? '' : 'This queue is empty: all it asks for is decided.';
+      byId('gallery-end').textContent = cards.length ? '' : 'This queue is empty: all it asks for is decided.';
     } finally {
-      this.loading = false;
+      if (this.loading === cards) this.loading = null;
     }
   }
 
@@ -127,7 +130,8 @@ export class Gallery {
   decide(state, changes = {}) {
     const card = this.cards[this.at];
     if (!card) return;
-    const asked = card.boxes.length ? card.boxes : [newSpan(card.ask, card.ask.start_s, card.ask.end_s)];
+    if (!card.boxes.length) card.span ??= newSpan(card.ask, card.ask.start_s, card.ask.end_s);
+    const asked = card.span ? [card.span] : card.boxes;
     card.done = state;
     for (const box of asked) this.desk.decide(box, { state, ...changes }, this.queue);
     if (this.cards.slice(this.at + 1).filter((next) => !next.done).length < PAGE / 4) this.more().catch(this.failed);
@@ -137,7 +141,9 @@ export class Gallery {
   // A box has changed: by this page, by an undo, or by someone else.
   shown(box) {
     for (const card of this.cards) {
-      if (!card.ask.subjects.includes(box.subject)) continue;
+      const isSpan = card.span?.subject === box.subject;
+      if (!isSpan && !card.ask.subjects.includes(box.subject)) continue;
+      if (isSpan) card.span = { ...card.span, ...box };
       card.boxes = card.boxes.map((other) => (other.subject === box.subject ? { ...other, ...box } : other));
       card.done = box.state === 'open' ? null : box.state;
       if (box.state === 'open') this.focus(this.cards.indexOf(card));

@@ -6,7 +6,7 @@ import { Editing } from './editing.js';
 import { Gallery } from './gallery.js';
 import { Keys, showHelp } from './keys.js';
 import { Names } from './names.js';
-import { drawPanel, drawPrecision } from './panel.js';
+import { drawPanel, tellPrecision } from './panel.js';
 import { preparePeople } from './people.js';
 import { Player } from './player.js';
 import { Pointer } from './pointer.js';
@@ -49,6 +49,7 @@ const keys = {
     [['z'], 'undo', undo],
     [['v'], 'all that is on the screen is reviewed, also where it is empty', inRecording(() => editing.reviewed(stage.view.startS, stage.view.endS))],
     [['V'], 'the whole recording is reviewed', inRecording(() => editing.reviewed(0, stage.recording.duration_s))],
+    [['x'], 'it is not: every such mark on the screen is taken back', inRecording(() => editing.notReviewed())],
   ],
   Go: [
     [['n'], 'next sound', either(() => go(1, false), () => gallery.step(1, 0))],
@@ -267,7 +268,7 @@ function tellOutbox({ count, reached }) {
   const place = byId('outbox');
   place.className = count ? (reached ? 'sending' : 'waiting') : 'kept';
   place.textContent = count ? `${count} ${count === 1 ? 'verdict' : 'verdicts'} ${reached ? 'on the way' : 'wait for the server'}` : 'All kept';
-  if (!count && about.precision) drawPrecision();
+  if (!count && about.precision) tellPrecision();
 }
 
 function tellProgress() {

@@ -8,7 +8,7 @@ const LONGEST_WAIT_MS = 15000;
 export class Outbox {
   // `told` is called with `kept`, `conflict`, `refused`, `signed-out` or `state`, and what there is to say.
   constructor(material, who, told) {
-    this.prefix = `mast unsent ${material} ${who} `;
+    this.prefix = `mast unsent ${material} ${encodeURIComponent(who)} `; // names may have spaces
     this.told = told;
     this.memory = new Map(); // where the browser lets no page keep anything
     this.waitMs = FIRST_WAIT_MS;

@@ -36,8 +36,23 @@ async function drawHistory(list, subject) {
   list.replaceChildren(...verdicts.map((verdict) => make('li', { text: said(verdict) })));
 }
 
-// How good the machine is so far, where the server can tell.
-export async function drawPrecision() {
+const precision = { asking: false, stale: false };
+
+// How good the machine is so far, where the server can tell. With millions of sounds that takes it seconds, so it is asked
+// for a tenth of the time at most, and once more when verdicts have come in meanwhile.
+export async function tellPrecision() {
+  precision.stale = precision.asking;
+  if (precision.asking) return;
+  precision.asking = true;
+  const began = performance.now();
+  await drawPrecision();
+  setTimeout(() => {
+    precision.asking = false;
+    if (precision.stale) tellPrecision();
+  }, 9 * (performance.now() - began));
+}
+
+async function drawPrecision() {
   const place = byId('precision');
   try {
     const { told } = await ask('/api/precision');
