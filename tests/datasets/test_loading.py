@@ -20,7 +20,7 @@ from mast.datasets.examples import (
     pretraining_examples,
     statistics_spans,
 )
-from mast.datasets.loading import AnyOffset, FixedChunks, InTurn, Joined, Repeated, batches
+from mast.datasets.loading import AnyOffset, FixedChunks, InTurn, Joined, batches
 from mast.datasets.order import Order
 from mast.datasets.preparing import prepare_study, read_normalisation
 from mast.datasets.split_summary import split_study
@@ -295,7 +295,7 @@ def test_examples_that_are_joined_are_each_as_their_own_have_them(sizes, pool, e
     boxes = [torch.full((number % 3, 4), float(number)) for number in range(count)]
     weights = torch.arange(count) / 10
     first = FixedChunks(np.arange(2 * count).reshape(-1, 2), boxes, weights)
-    second = InTurn(100 + np.arange(2 * pool).reshape(-1, 2), sizes[1])
+    second = InTurn(FixedChunks(100 + np.arange(2 * pool).reshape(-1, 2)), sizes[1])
     both = Joined(first, second)
     assert len(both) == sum(sizes)
     chosen = np.array(data.draw(st.permutations(range(len(both)))), np.int64)
@@ -303,29 +303,31 @@ def test_examples_that_are_joined_are_each_as_their_own_have_them(sizes, pool, e
     alone = [(part, np.array([number])) for part, number in parts]
     expected = [part.places(epoch, one)[0].tolist() for part, one in alone]
     assert both.places(epoch, chosen).tolist() == expected
-    assert all(map(torch.equal, both.boxes(chosen), [part.boxes(one)[0] for part, one in alone]))
-    assert both.weights(chosen).tolist() == [float(part.weights(one)[0]) for part, one in alone]
+    assert all(
+        map(torch.equal, both.boxes(chosen, epoch), [part.boxes(one, epoch)[0] for part, one in alone])
+    )
+    assert both.weights(chosen, epoch).tolist() == [float(part.weights(one, epoch)[0]) for part, one in alone]
 
 
 @given(pool=st.integers(1, 9), count=st.integers(1, 9))
 def test_in_as_many_epochs_as_it_takes_every_chunk_has_had_its_turn_as_often_as_any(pool, count):
-    chunks = InTurn(np.arange(2 * pool).reshape(-1, 2), count)
+    chunks = InTurn(FixedChunks(np.arange(2 * pool).reshape(-1, 2)), count)
     heard = np.concatenate([chunks.places(epoch, np.arange(count)) for epoch in range(pool)])
     assert np.bincount(heard[:, 0] // 2).tolist() == [count] * pool
 
 
-@given(own=st.integers(1, 9), more=st.integers(0, 30))
-def test_what_is_repeated_comes_as_often_as_any_other_or_once_more(own, more):
+@given(own=st.integers(1, 9), count=st.integers(1, 39), epoch=st.integers(0, 4))
+def test_what_comes_in_turn_comes_as_often_as_any_other_or_once_more_with_its_own_boxes(own, count, epoch):
     boxes = [torch.full((number % 3, 4), float(number)) for number in range(own)]
     few = FixedChunks(np.arange(2 * own).reshape(-1, 2), boxes, torch.arange(own) / 10)
-    often = Repeated(few, own + more)
-    assert len(often) == own + more
-    everything = np.arange(len(often))
-    numbers = often.places(0, everything)[:, 0] // 2
+    often = InTurn(few, count)
+    assert len(often) == count
+    everything = np.arange(count)
+    numbers = often.places(epoch, everything)[:, 0] // 2
     counts = np.bincount(numbers, minlength=own)
-    assert counts.min() >= 1 and counts.max() - counts.min() <= 1
-    assert all(map(torch.equal, often.boxes(everything), few.boxes(numbers)))
-    assert torch.equal(often.weights(everything), few.weights(numbers))
+    assert counts.min() >= count // own and counts.max() - counts.min() <= 1
+    assert all(map(torch.equal, often.boxes(everything, epoch), few.boxes(numbers)))
+    assert torch.equal(often.weights(everything, epoch), few.weights(numbers))
 
 
 def test_nothing_to_load_is_told(store):

@@ -133,18 +133,20 @@ def test_where_the_teacher_is_unsure_the_background_is_heard_but_not_within_a_bo
         [torch.tensor([[2.0, 1, 6, 3]]), torch.zeros(0, 4)],
         [torch.tensor([[5.0, 0, 9, 4]]), torch.zeros(0, 4)],
     )
-    heard = silenced(levels, unsure, sure)
-    medians = levels.median(dim=-1, keepdim=True).values
+    heard = silenced(levels, torch.tensor([7, 10]), unsure, sure)
+    medians = (
+        levels[..., :7].median(dim=-1, keepdim=True).values
+    )  # after the first seven frames there is no sound
     expected = levels.clone()
     expected[0, 1:3, 2:5] = medians[0, 1:3].expand(2, 3)
     assert torch.equal(heard, expected)
 
 
-def test_unsure_boxes_are_those_of_a_lower_score_in_the_chunks_that_are_learned_from() -> None:
+def test_unsure_boxes_are_all_that_are_not_learned_from_in_the_chunks_that_are() -> None:
     drawn = [
-        found((0, 0, 10, 10, 0.9), (20, 20, 30, 30, 0.2)),
+        found((0, 0, 10, 10, 0.9), (20, 20, 30, 30, 0.2), (40, 20, 41, 30, 0.9)),
         found((0, 0, 10, 10, 0.2)),
         found((0, 0, 10, 10, 0.8)),
     ]
     unsure = unsure_of(drawn, 0.5, Q)
-    assert [item.tolist() for item in unsure] == [[[20, 20, 30, 30]], []]
+    assert [item.tolist() for item in unsure] == [[[20, 20, 30, 30], [40, 20, 41, 30]], []]

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
+from mast.datasets.examples import detection_examples
 from mast.datasets.loading import Batch, FixedChunks, Joined, read_batch
 from mast.errors import TrainingError
 from mast.models.checkpoint import load_model, save_model
@@ -85,9 +86,15 @@ def judged(f1: float, **rates: float) -> Judged:
         (judged(0.5), judged(0.5, C=42), "C"),
         (judged(0.5, A=10, B=10, C=10), judged(0.5, A=38, B=38, C=38), "all sites together"),
         (judged(0.5, A=10, B=10, C=100), judged(0.5, A=38, B=38, C=100), None),
+        (judged(0.5, A=100, B=300), judged(0.5, A=100, B=100), None),  # maybe its false alarms
+        (judged(0.5, A=100, B=300), judged(0.5, A=150, B=0), "at B it draws 0 boxes"),
+        (judged(0.5, A=100, B=38), judged(0.5, A=100, B=0), None),  # in half an hour: nineteen
+        (judged(0.5, A=100, B=300), judged(0.5, A=90, B=90), "all sites together it draws 90 boxes"),
     ],
 )
-def test_a_round_is_taken_back_if_it_is_worse_or_draws_boxes_everywhere(before, after, reason) -> None:
+def test_a_round_is_taken_back_if_it_is_worse_or_draws_boxes_everywhere_or_none(
+    before, after, reason
+) -> None:
     told = why_rejected(before, after, KEEP_ALL)
     assert told is None if reason is None else reason in told
 
@@ -182,6 +189,26 @@ def test_other_curricula_learn_in_their_own_stages(
     assert stages == set(CURRICULA[curriculum])
     first = Run(tmp_path / "round_1" / CURRICULA[curriculum][0]).config
     assert "rehearsed_share: 0.5" in first.read_text("utf-8")
+
+
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_the_control_learns_in_the_very_steps_and_epochs_of_what_it_controls(
+    study_file: Path, teacher: str, tmp_path: Path, share: float
+) -> None:
+    stage = ("epochs=3", "batch=2", "warmup_epochs=1.5", "unfreezing.first_epoch=1")
+    changes = (f"selftrain.rehearsed_share={share}", *(f"selftrain.pseudo.{item}" for item in stage))
+    taken = {}
+    for curriculum in ("pseudo", "control"):
+        study = study_with(study_file, f"selftrain.curriculum={curriculum}", *changes)
+        folder = tmp_path / curriculum
+        assert selftrain_study(study, Run(folder), teacher, "cpu").end == "finished"
+        lines = (folder / "round_1" / curriculum / "metrics.jsonl").read_text("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        taken[curriculum] = [(row["step"], row["epoch"], row.get("lr")) for row in rows]
+    assert taken["control"] == taken["pseudo"] and taken["pseudo"][-1][0] > 6
+    store = selftrain.AudioStore(str(Path(study.work) / "audio.lance"))
+    steps = taken["pseudo"][-1][0] // 3
+    assert len(detection_examples(study, store, "train").chunks) // 2 != round(steps * (1 - share))
 
 
 def redrawing(study_file: Path, teacher: str) -> tuple[FinetuneRecipe, Batch]:
@@ -312,14 +339,17 @@ def test_a_pupil_that_has_nothing_to_teach_ends_the_rounds_and_is_the_model(
 def test_of_a_large_pool_a_teacher_hears_so_many_hours_of_each_site_alike(study_file: Path) -> None:
     store = selftrain.AudioStore(str(Path(load_study(study_file).work) / "audio.lance"))
     whole = selftrain.pool_of(study_with(study_file), store)
-    assert len(whole.places) > 3
+    chunk_s = load_study(study_file).chunking.chunk_s
+    assert len(whole.places) > 3 and sum(whole.hours.values()) == pytest.approx(
+        len(whole.places) * chunk_s / 3600
+    )
     for chunks, heard in ((3, 3), (1e-9, 1), (1e6, len(whole.places))):
-        study = study_with(study_file, f"selftrain.pool_hours={chunks * whole.chunk_hours}")
+        study = study_with(study_file, f"selftrain.pool_hours={chunks * chunk_s / 3600}")
         some = selftrain.pool_of(study, store)
         assert len(some.places) == len(some.sites) == heard
         assert set(map(tuple, some.places.tolist())) <= set(map(tuple, whole.places.tolist()))
     sites = np.unique(whole.sites.astype(str))
-    two_each = f"selftrain.pool_hours={2 * len(sites) * whole.chunk_hours}"
+    two_each = f"selftrain.pool_hours={2 * len(sites) * chunk_s / 3600}"
     some = selftrain.pool_of(study_with(study_file, two_each), store)
     for site in sites:
         heard, there = some.places[some.sites == site], whole.places[whole.sites == site]

@@ -71,13 +71,13 @@ class Guard(Settings):
     max_rate_ratio: float = Field(
         default=3.0,
         gt=1,
-        description="Most that the boxes at any site, or at all together, may rise above the first teacher's",
+        description="Most that the boxes at any site, or at all together, may rise above the first teacher's; at all "
+        "together they may fall as far below, and at no site to none",
     )
     min_boxes: int = Field(
         default=10,
         ge=0,
-        description="Where the first teacher drew fewer boxes than this, it counts as if it had drawn so many: one box "
-        "more or less is chance",
+        description="Fewer boxes than this count as if so many had been drawn: one box more or less is chance",
     )
 
 

@@ -57,11 +57,11 @@ class Examples(Protocol):
         """Where to read the examples of an epoch."""
         ...
 
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        """Boxes of the examples, in frames and bins."""
+    def boxes(self, examples: NDArray[np.int64], epoch: int = 0) -> tuple[Tensor, ...]:
+        """Boxes of the examples of an epoch, in frames and bins."""
         ...
 
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+    def weights(self, examples: NDArray[np.int64], epoch: int = 0) -> Tensor:
         """How much each example counts."""
         ...
 
@@ -90,44 +90,20 @@ class FixedChunks:
         """Where the chunks lie, in every epoch."""
         return self._places[examples]
 
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+    def boxes(self, examples: NDArray[np.int64], epoch: int = 0) -> tuple[Tensor, ...]:
         """Boxes of the chunks."""
         return tuple(self._boxes[self._ends[item] : self._ends[item + 1]] for item in examples)
 
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+    def weights(self, examples: NDArray[np.int64], epoch: int = 0) -> Tensor:
         """Weights of the chunks."""
         return self._weights[torch.from_numpy(examples)]
 
 
-class _Unlabelled:
-    """Examples of which nothing is known."""
+class InTurn:
+    """So many examples in an epoch, of more or of fewer: each epoch goes on where the last one stopped.
 
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        """No boxes."""
-        return (torch.zeros(0, 4),) * len(examples)
-
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
-        """All count the same."""
-        return torch.ones(len(examples))
-
-
-class InTurn(_Unlabelled):
-    """Chunks without boxes, so many in an epoch: each epoch goes on where the last one stopped, until all had a turn."""
-
-    def __init__(self, places: Places, count: int) -> None:
-        self._places, self._count = places, count
-
-    def __len__(self) -> int:
-        """Number of chunks in an epoch."""
-        return self._count
-
-    def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
-        """Where the chunks lie whose turn it is; after the last, it is the first one's again."""
-        return self._places[(epoch * self._count + examples) % len(self._places)]
-
-
-class Repeated:
-    """So many examples in an epoch out of fewer: each comes as often as any other, or once more."""
+    So every example comes as often as any other, or once more.
+    """
 
     def __init__(self, examples: Examples, count: int) -> None:
         self._examples, self._count = examples, count
@@ -137,19 +113,19 @@ class Repeated:
         return self._count
 
     def places(self, epoch: int, examples: NDArray[np.int64]) -> Places:
-        """Where the examples lie in an epoch."""
-        return self._examples.places(epoch, self._own(examples))
+        """Where the examples lie whose turn it is; after the last, it is the first one's again."""
+        return self._examples.places(epoch, self._own(examples, epoch))
 
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
-        """Boxes of each example."""
-        return self._examples.boxes(self._own(examples))
+    def boxes(self, examples: NDArray[np.int64], epoch: int = 0) -> tuple[Tensor, ...]:
+        """Their boxes."""
+        return self._examples.boxes(self._own(examples, epoch), epoch)
 
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
-        """How much each example counts."""
-        return self._examples.weights(self._own(examples))
+    def weights(self, examples: NDArray[np.int64], epoch: int = 0) -> Tensor:
+        """How much each of them counts."""
+        return self._examples.weights(self._own(examples, epoch), epoch)
 
-    def _own(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
-        return examples * len(self._examples) // self._count
+    def _own(self, examples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        return (epoch * self._count + examples) % len(self._examples)
 
 
 class Joined:
@@ -169,19 +145,19 @@ class Joined:
             places[rows] = part.places(epoch, own)
         return places
 
-    def boxes(self, examples: NDArray[np.int64]) -> tuple[Tensor, ...]:
+    def boxes(self, examples: NDArray[np.int64], epoch: int = 0) -> tuple[Tensor, ...]:
         """Boxes of each example, as its own has them."""
         boxes = [torch.zeros(0, 4)] * len(examples)
         for part, rows, own in self._shared(examples):
-            for row, found in zip(rows, part.boxes(own), strict=True):
+            for row, found in zip(rows, part.boxes(own, epoch), strict=True):
                 boxes[row] = found
         return tuple(boxes)
 
-    def weights(self, examples: NDArray[np.int64]) -> Tensor:
+    def weights(self, examples: NDArray[np.int64], epoch: int = 0) -> Tensor:
         """How much each example counts, as its own has it."""
         weights = torch.ones(len(examples))
         for part, rows, own in self._shared(examples):
-            weights[torch.from_numpy(rows)] = part.weights(own)
+            weights[torch.from_numpy(rows)] = part.weights(own, epoch)
         return weights
 
     def _shared(
@@ -194,7 +170,7 @@ class Joined:
         yield second, np.flatnonzero(~is_first), examples[~is_first] - len(first)
 
 
-class AnyOffset(_Unlabelled):
+class AnyOffset:
     """Chunks at random places of allowed stretches of sound, for pretraining.
 
     An epoch is cut into as many equal pieces as chunks fit into the sound; each example starts at random in its own
@@ -229,6 +205,14 @@ class AnyOffset(_Unlabelled):
         start = np.maximum(np.minimum(first + inside, stop - self._samples), first)
         return np.stack([row, start], axis=1)
 
+    def boxes(self, examples: NDArray[np.int64], epoch: int = 0) -> tuple[Tensor, ...]:
+        """None is known."""
+        return (torch.zeros(0, 4),) * len(examples)
+
+    def weights(self, examples: NDArray[np.int64], epoch: int = 0) -> Tensor:
+        """All count the same."""
+        return torch.ones(len(examples))
+
 
 def batches(
     store: AudioStore, examples: Examples, order: Order, *, from_step: int = 0, workers: int = 0
@@ -255,8 +239,8 @@ def read_batch(store: AudioStore, examples: Examples, chosen: NDArray[np.int64],
         torch.from_numpy(chosen),
         torch.from_numpy(store.read(places, samples)),
         torch.from_numpy(store.filled(places, samples)),
-        examples.boxes(chosen),
-        examples.weights(chosen),
+        examples.boxes(chosen, epoch),
+        examples.weights(chosen, epoch),
     )
 
 

@@ -34,5 +34,9 @@ class FrontEnd(nn.Module):
 
     def normalised(self, levels: Tensor, filled: Tensor) -> Tensor:
         """Log-mel as the encoder reads it. (B, F, T) → (B, F, T)"""
+        return self.normalisation.apply(levels, self.sound_frames(filled))
+
+    def sound_frames(self, filled: Tensor) -> Tensor:
+        """How many frames of a chunk hold sound and no padding, by its samples. (B,) → (B,)"""
         frames = (filled - self.logmel.window_samples) // self.logmel.shift_samples + 1
-        return self.normalisation.apply(levels, frames.clamp(min=0))
+        return frames.clamp(min=0)

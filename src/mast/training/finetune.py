@@ -42,7 +42,7 @@ from mast.training.lessons import EXPERTS, Lesson, Redrawn, background_places, w
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
-from mast.training.pseudo_labels import confidence, silenced, valid_boxes
+from mast.training.pseudo_labels import confidence, silenced, unsure_boxes, valid_boxes
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
@@ -171,7 +171,8 @@ class FinetuneRecipe:
         if self.redrawn is not None:
             batch, unsure = self._redrawn(self.redrawn, batch, levels, unsure)
         if unsure is not None:
-            levels = silenced(levels, unsure, batch.boxes)
+            frames = self.module.frontend.sound_frames(batch.filled.to(device))
+            levels = silenced(levels, frames, unsure, batch.boxes)
         spec, boxes = varied(
             levels[..., : self.whole_frames], batch.boxes, self.study.augmentation, rngs, self.bank
         )
@@ -246,7 +247,7 @@ class FinetuneRecipe:
             sure = valid_boxes(found, redrawn.min_score, self.study.selftrain)
             boxes[row], weights[row] = sure.boxes, confidence(sure)
             if doubts is not None:
-                doubts[row] = found.boxes[found.scores < redrawn.min_score]
+                doubts[row] = unsure_boxes(found, redrawn.min_score, self.study.selftrain)
         return replace(batch, boxes=tuple(boxes), weights=weights), doubts
 
     def _drawn(self, levels: Tensor, filled: Tensor) -> list[Detections]:

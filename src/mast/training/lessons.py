@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mast.config import Study, Train
 from mast.datasets.examples import detection_examples, noise_places
-from mast.datasets.loading import Examples, InTurn, Joined, Places, Repeated
+from mast.datasets.loading import Examples, FixedChunks, InTurn, Joined, Places
 from mast.datasets.order import randomness
 from mast.datasets.quiet import quiet_chunks
 from mast.errors import TrainingError
@@ -62,7 +62,7 @@ def whole_lesson(study: Study, store: AudioStore, lesson: Lesson) -> Lesson:
         return replace(lesson, examples=own)
     quiet = quiet_chunks(study, store)
     mixed = quiet[randomness(settings.seed).permutation(len(quiet))]  # so that every epoch hears all sites
-    made_up = InTurn(mixed, with_made_up(len(own), settings) - len(own))
+    made_up = InTurn(FixedChunks(mixed), with_made_up(len(own), settings) - len(own))
     unsure = None if lesson.unsure is None else [*lesson.unsure, *[torch.zeros(0, 4)] * len(made_up)]
     return replace(lesson, examples=Joined(own, made_up), unsure=unsure, made_up_from=len(own))
 
@@ -71,7 +71,7 @@ def often_enough(examples: Examples, settings: Train) -> Examples:
     """Examples so often in an epoch that all epochs together, with what is made up, have the least number of steps."""
     steps = math.ceil(settings.min_steps / settings.epochs)
     wanted = math.ceil(steps * settings.batch * (1 - settings.rehearsed_share))
-    return Repeated(examples, wanted) if wanted > len(examples) else examples
+    return InTurn(examples, wanted) if wanted > len(examples) else examples
 
 
 def with_made_up(examples: int, settings: Train) -> int:

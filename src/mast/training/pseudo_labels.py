@@ -34,7 +34,7 @@ OnChunks = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Unlabelled chunks: where each lies in the store, its site, and the hours of sound it adds to those before."""
+    """Unlabelled chunks: where each lies in the store, its site, and how many hours a chunk has."""
 
     places: Places  # (N, 2)
     sites: NDArray[np.object_]  # (N,)
@@ -42,7 +42,7 @@ class Pool:
 
     @property
     def hours(self) -> dict[str, float]:
-        """Hours of sound, by site."""
+        """Hours that a teacher listens, by site; what two chunks share is heard twice."""
         names, counts = np.unique(self.sites.astype(str), return_counts=True)
         return {str(name): float(count * self.chunk_hours) for name, count in zip(names, counts, strict=True)}
 
@@ -57,7 +57,7 @@ def pool_chunks(study: Study, store: AudioStore) -> tuple[pa.Table, Places]:
     table, places = prepared_chunks(study, store, [UNLABELLED])
     if study.selftrain.pool_hours is None:
         return table, places
-    most = max(1, round(study.selftrain.pool_hours * 3600 / study.chunking.hop_s))
+    most = max(1, round(study.selftrain.pool_hours * 3600 / study.chunking.chunk_s))
     chosen = spread_among(sites_of(table), most)
     return table.take(chosen), places[chosen]
 
@@ -70,7 +70,7 @@ def pool_of(study: Study, store: AudioStore) -> Pool:
             "There is no unlabelled sound in this study to learn from. Add recordings without annotations to its "
             "collections, and run mast scan, mast splits and mast prepare again."
         )
-    return Pool(places, sites_of(table), study.chunking.hop_s / 3600)
+    return Pool(places, sites_of(table), study.chunking.chunk_s / 3600)
 
 
 def label_pool(
@@ -103,36 +103,42 @@ def confidence(sure: Detections) -> float:
 
 
 def unsure_of(found: list[Detections], min_score: float, settings: Selftrain) -> list[Tensor]:
-    """Boxes of a lower score in the chunks that `learned_from` takes. → each (n, 4)"""
+    """What is not learned from in the chunks that `learned_from` takes. → each (n, 4)"""
     return [
-        item.boxes[item.scores < min_score]
+        unsure_boxes(item, min_score, settings)
         for item in found
         if len(valid_boxes(item, min_score, settings).scores) > 0
     ]
 
 
-def silenced(levels: Tensor, unsure: list[Tensor], sure: Sequence[Tensor]) -> Tensor:
+def silenced(levels: Tensor, frames: Tensor, unsure: list[Tensor], sure: Sequence[Tensor]) -> Tensor:
     """Log-mel with each band's own background where a teacher is unsure, but for what is in a box that it is sure of.
 
-    (B, F, T), twice B times (n, 4) → (B, F, T)
+    Of the background, only a chunk's first `frames` tell, which hold sound. (B, F, T), (B,), twice B × (n, 4) → (B, F, T)
     """
     hidden = torch.zeros_like(levels, dtype=torch.bool)
     for boxes, value in ((unsure, True), (sure, False)):
         for row, own in enumerate(boxes):
             for start, low, end, high in own.round().int().tolist():
                 hidden[row, low:high, start:end] = value
-    return torch.where(hidden, band_medians(levels), levels)
+    return torch.where(hidden, band_medians(levels, frames), levels)
 
 
 def valid_boxes(found: Detections, min_score: float, settings: Selftrain) -> Detections:
     """The boxes to learn from (paper, validity predicate v and confidence policy q)."""
-    sides = found.boxes[:, 2:] - found.boxes[:, :2]
-    kept = (
-        (found.scores >= min_score)
-        & (sides[:, 0] >= settings.min_frames)
-        & (sides[:, 1] >= settings.min_bins)
-    )
+    kept = _is_valid(found, min_score, settings)
     return Detections(found.boxes[kept], found.scores[kept])
+
+
+def unsure_boxes(found: Detections, min_score: float, settings: Selftrain) -> Tensor:
+    """All others: of a lower score, or slivers, of which nobody can say that there is no animal. → (n, 4)"""
+    return found.boxes[~_is_valid(found, min_score, settings)]
+
+
+def _is_valid(found: Detections, min_score: float, settings: Selftrain) -> Tensor:
+    sides = found.boxes[:, 2:] - found.boxes[:, :2]
+    is_large = (sides[:, 0] >= settings.min_frames) & (sides[:, 1] >= settings.min_bins)
+    return (found.scores >= min_score) & is_large
 
 
 class UnsureTeacherError(TrainingError):

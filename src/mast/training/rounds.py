@@ -54,18 +54,24 @@ class Round:
         )
 
 
-def why_rejected(before: Judged, after: Judged, guard: Guard) -> str | None:
-    """Why a round is taken back: worse on validation, or boxes that run away; None if it may stand.
+EVERYWHERE = "all sites together"
 
-    They can run away at one site, and at many sites that were each heard too shortly to tell by.
+
+def why_rejected(before: Judged, after: Judged, guard: Guard) -> str | None:
+    """Why a round is taken back: worse on validation, or boxes that run away or vanish; None if it may stand.
+
+    They can run away at one site, and at many sites that were each heard too shortly to tell by. At one site fewer may
+    mean fewer false alarms, unless there are none at all; at all sites together they may fall no further than rise.
     """
     lost = before.validation.get("f1", 0.0) - after.validation.get("f1", 0.0)
     if lost > guard.max_f1_loss:
         return f"F1 on validation fell by {lost:.2f}, more than selftrain.guard.max_f1_loss ({guard.max_f1_loss:g})"
     places = {site or "a place without a name": {site: hours} for site, hours in after.hours.items()}
-    for place, hours in {**places, "all sites together": after.hours}.items():
+    for place, hours in {**places, EVERYWHERE: after.hours}.items():
         drawn, known, total = after.boxes(hours), before.boxes(hours), sum(hours.values())
-        if drawn > guard.max_rate_ratio * max(known, guard.min_boxes):
+        runs_away = drawn > guard.max_rate_ratio * max(known, guard.min_boxes)
+        falls = known > guard.max_rate_ratio * max(drawn, guard.min_boxes)
+        if runs_away or (falls and (not drawn or place == EVERYWHERE)):
             return (
                 f"at {place} it draws {drawn / total:,.0f} boxes an hour where the first teacher drew "
                 f"{known / total:,.0f} (selftrain.guard.max_rate_ratio {guard.max_rate_ratio:g})"

@@ -19,7 +19,7 @@ import torch
 
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
 from mast.datasets.examples import TRAIN, detection_examples
-from mast.datasets.loading import FixedChunks, Joined, read_batch
+from mast.datasets.loading import FixedChunks, InTurn, Joined, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
@@ -230,10 +230,9 @@ class _Lesson:
         own = replace(drawn, examples=expert, unsure=None, redrawn=None)
         unsure = None if drawn.unsure is None else [*drawn.unsure, *[torch.zeros(0, 4)] * len(expert)]
         union = replace(drawn, examples=Joined(pseudo, expert), unsure=unsure)
-        lesson = {"pseudo": drawn, "expert": own, "union": union, "control": own}[name]
+        as_many = replace(own, examples=InTurn(expert, len(pseudo)))
+        lesson = {"pseudo": drawn, "expert": own, "union": union, "control": as_many}[name]
         stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
-        if name == "control":
-            stage = stage.model_copy(update={"epochs": _epochs_of_as_many_steps(stage, pseudo, expert)})
         known = f" (on validation {right:.0%} right)" if math.isfinite(right) else ""
         told = f"Round {self.number}: learning from {TOLD[name].format(right=known)}"
 
@@ -294,7 +293,7 @@ TOLD = {
     "pseudo": "the teacher's boxes{right}",
     "expert": "the experts' boxes",
     "union": "the teacher's{right} and the experts' boxes",
-    "control": "the experts' boxes, for as many steps as the teacher's would take",
+    "control": "the experts' boxes, in as many steps as the teacher's would take",
 }
 
 
@@ -304,12 +303,6 @@ def stage_study(study: Study, stage: PseudoStage | ExpertStage, start: str) -> S
     train = Train(**shared, start=start, rehearsed_share=study.selftrain.rehearsed_share)
     varied = study.augmentation.model_copy(update={"probability": stage.augmentation_probability})
     return study.model_copy(update={"train": train, "augmentation": varied})
-
-
-def _epochs_of_as_many_steps(stage: DetectorStage, pseudo: FixedChunks, expert: FixedChunks) -> int:
-    """Passes over the experts' chunks that take as many steps as the stage takes on the pseudo-labelled ones."""
-    per_epoch = [len(item) // min(stage.batch, len(item)) for item in (pseudo, expert)]
-    return max(1, round(stage.epochs * per_epoch[0] / per_epoch[1]))
 
 
 def _keep(model: str, run: Run) -> None:
