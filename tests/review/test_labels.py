@@ -214,6 +214,21 @@ def test_accepted_sounds_in_no_reviewed_span_are_no_labels(desk):
     assert len(Path(told.location).read_text("utf-8").splitlines()) == 1  # the names of columns
 
 
+def test_what_a_review_from_some_score_on_never_showed_leaves_no_hole(desk):
+    run, own = desk
+    looked = store(Path("few.sqlite"), [span(own.recording_id, 0.0, 30.0)])
+    study = load_study(Path("study.yaml"))
+    told = write_labels(study, run, looked)
+    assert told.taken.open == 3 and "Was the review with --min-score? Give it here, too" in told.summary()
+    assert "0.5 min reviewed from end to end" in mast(
+        "labels", "study.yaml", run, "--verdicts", looked, "--min-score", "0.6"
+    )
+    whole = write_labels(study, run, looked, 0.6)
+    assert whole.taken.reviewed == (Reviewed(own.recording_id, 0.0, 30.0),)
+    refused = CliRunner().invoke(app, ["labels", "study.yaml", "--min-score", "0.6"])
+    assert isinstance(refused.exception, ConfigError)
+
+
 def test_a_label_means_what_the_study_says_and_what_it_does_not_know_is_an_animal(desk):
     run, own = desk
     reviewed_store(run, own)
@@ -404,6 +419,16 @@ def test_with_what_nobody_has_seen_it_has_the_models_sounds_as_well(night_run, t
     assert {name: unseen[name] for name in own[-1]} == own[-1]  # as it is exported without a review
     few = export_reviewed(night_run, "csv", str(tmp_path / "few"), and_unseen=True, min_score=0.6)
     assert few.unseen == 0
+
+
+def test_what_scores_too_little_to_be_shown_leaves_no_hole_in_an_export_either(night_run, tmp_path):
+    looked = store(tmp_path / "few.sqlite", [span("card/swamp/3.WAV", 0.0, 12.0)])
+    holed, whole = (
+        export_reviewed(night_run, "csv", str(tmp_path / "out"), location=looked, min_score=least).taken
+        for least in (None, 0.6)
+    )
+    assert [(own.start_s, own.end_s) for own in holed.reviewed] == [(0.0, 3.0), (3.5, 12.0)]
+    assert [(own.start_s, own.end_s) for own in whole.reviewed] == [(0.0, 12.0)] and whole.open == 0
 
 
 @pytest.mark.parametrize("to", ["raven", "audacity", "aoef", "audubon-core", "camtrap-dp"])

@@ -67,7 +67,7 @@ def export_reviewed(
     place = file_or_folder(to, combined, out or join(events, f"{to}-reviewed"))
     found = open_found(events, min_score)
     verdicts = read_verdicts(verdicts_at(events, location))
-    taken = take(sounds_of(found), verdicts)
+    taken = take(sounds_of(found, min_score), verdicts)
     accepted: dict[str, list[Verdict]] = {}
     for item in taken.accepted:
         accepted.setdefault(item.recording_id, []).append(item)
