@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from mast.annotations import read_annotations
 from mast.annotations.study import read_expertise
 from mast.cli import app
 from mast.config import AnnotationSource, Labels, load_study
+from mast.detection.export import SHAPES
 from mast.detection.found import open_found
 from mast.errors import ConfigError
 from mast.events import Reviewed
@@ -29,6 +31,7 @@ from mast.review.next import next_in_round
 from mast.review.reading import read_verdicts
 from mast.review.sounds import sounds_of
 from mast.review.taking import take, without
+from mast.storage import files_below
 from tests.detection.runs import START, event, night, recording, write_run
 from tests.detection.runs import heard as status_of
 from tests.review.made import about, decided_as, sounds, span, store, verdict
@@ -436,6 +439,29 @@ def test_every_format_can_hold_a_review_and_says_what_it_cannot(night_run, tmp_p
     written = export_reviewed(night_run, to, str(tmp_path / "out"))
     assert any((tmp_path / "out").rglob("*.*")) and f"Written: {written.out}" in written.summary()
     assert ("Not kept in" in written.summary()) == bool(written.losses)
+
+
+@pytest.mark.parametrize("to", ["raven", "audacity"])
+def test_a_sound_that_is_rejected_later_is_in_no_table_of_the_next_export(night_run, tmp_path, to):
+    mast("export", night_run, "--reviewed", "--to", to)
+    folder = Path(night_run, f"{to}-reviewed")
+    assert len(read_annotations(folder, to).events) == 2
+    owl = sounds_of(open_found(night_run)).to_pylist()[0]
+    verdicts = read_verdicts(str(Path(night_run, "review.sqlite")))
+    later = store(tmp_path / "later.sqlite", [*verdicts, about(owl, "rejected", version=2)])
+    told = mast("export", night_run, "--reviewed", "--to", to, "--verdicts", later)
+    assert "1 sounds accepted, 1 of them drawn by hand\nLeft out: 2 rejected" in told
+    assert [event.start_s for event in read_annotations(folder, to).events] == [7.0]
+
+
+@pytest.mark.parametrize("to", ["raven", "audacity", "csv", "aoef", "audubon-core"])
+def test_a_review_can_have_a_file_for_each_recording(night_run, tmp_path, to):
+    out = tmp_path / "out.txt"
+    mast("export", night_run, "--reviewed", "--per-recording", "--to", to, "--out", str(out))
+    ending = SHAPES[to].ending
+    assert files_below(str(out)) == [f"card/ridge/{number}.WAV{ending}" for number in (1, 2)]
+    one, two = (read_annotations(out / f"card/ridge/{number}.WAV{ending}", to).events for number in (1, 2))
+    assert [event.start_s for event in (*one, *two)] == [1.25, 7.0]
 
 
 def test_options_that_need_a_review_say_so(night_run):
