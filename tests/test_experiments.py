@@ -138,6 +138,14 @@ def test_rounds_are_held_against_the_calls_of_the_pool_and_tested(smoke, tmp_pat
         assert {"precision", "recall", "f1", "ap", "ap_interval"} <= item["site"].keys()
 
 
+def test_methods_are_compared_at_every_site(smoke, tmp_path):
+    run("by_site", "--results", f"{smoke[-3]}/shift.json", "--out", str(tmp_path / "result.json"))
+    told = like_the_full_result("by_site", tmp_path / "result.json")
+    (own,) = told["differences"].values()
+    assert own.keys() == {"B", "C", "D", "Z"} and set(told["shared"]) < own.keys()
+    assert all(-1 <= low <= high <= 1 for item in own.values() for _, low, high in (item["f1"], item["ap"]))
+
+
 def test_detectors_are_heard_at_sites_that_are_made_up_anew(smoke, tmp_path):
     cells = [f"{smoke[-3]}/smoke/cells/{name}/0" for name in ("energy", "rehearsed")]
     places = ["--work", str(tmp_path), "--out", str(tmp_path / "result.json")]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from experiments.by_site import difference
 from experiments.markdown import grid, interval
 from experiments.run import (
     DEFAULT_OUT,
@@ -345,6 +346,21 @@ def test_what_is_recommended_is_the_preset_that_users_are_given():
 
 
 # Summary
+
+
+def test_a_site_is_told_by_its_own_recordings_alone(tmp_path):
+    cells = {}
+    for name, right in (("fcos", 0.0), ("mast", 0.5)):
+        cells[name] = {0: cell_at(tmp_path, name, 0, right=right)}
+        for table in (cells[name][0] / "evaluation").glob("*.parquet"):
+            rows = pq.read_table(table)
+            places = [
+                f"card/{'B' if number % 6 < 3 else 'C'}/{number % 6}.wav" for number in range(len(rows))
+            ]
+            pq.write_table(rows.set_column(1, "recording_id", pa.array(places)), table)
+    told = {site: difference(cells["mast"], cells["fcos"], site) for site in "BC"}
+    assert told["B"] == {"seeds": [1, 1], "f1": [1.0] * 3, "ap": [1.0] * 3, "recordings": 3}
+    assert told["C"] == {"seeds": [1, 1], "f1": [0.0] * 3, "ap": [0.0] * 3, "recordings": 3}
 
 
 def test_no_cells_make_an_empty_summary(tmp_path):

@@ -73,6 +73,16 @@ def is_folder(location: str) -> bool:
     return bool(filesystem.get_file_info(key).type.name == "Directory")
 
 
+def modified_ns(location: str) -> int | None:
+    """When the file at a location was written, in nanoseconds since 1970; None where there is none."""
+    if is_remote(location):
+        filesystem, key = remote(location)
+        info = filesystem.get_file_info(key)
+        return cast(int, info.mtime_ns) if info.is_file else None
+    path = Path(location)
+    return path.stat().st_mtime_ns if path.is_file() else None
+
+
 def files_below(folder: str) -> list[str]:
     """Paths of all files below a folder, sorted, without hidden ones."""
     if is_remote(folder):

@@ -1,5 +1,6 @@
 """Annotations that come part by part make the same file as all at once."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -8,11 +9,12 @@ from hypothesis import strategies as st
 
 from mast.annotations import Annotations, aoef
 from mast.annotations.aoef_objects import NO_FACTS, NO_TAGS
-from mast.annotations.files import place_below
+from mast.annotations.files import keep_only, place_below
 from mast.annotations.formats import STREAMED
 from mast.annotations.rows import Columns
 from mast.annotations.tables import by_recording, merge
 from mast.events import Event, Heard
+from mast.storage import files_below
 from tests.annotations.cases import NAMES, annotations, same
 
 COLUMNS = Columns(
@@ -72,3 +74,29 @@ def test_a_model_hearing_nothing_is_no_review(tmp_path):
 def test_a_name_that_fits_stays_and_others_are_told_apart():
     assert place_below("a/b.wav", ".txt") == "a/b.wav.txt"
     assert place_below("a/b?.wav", ".txt") != place_below("a/b*.wav", ".txt")
+
+
+def test_of_earlier_exports_goes_only_what_they_wrote_and_nobody_has_changed(tmp_path):
+    folder, names = tmp_path / "raven", ["a/1.txt", "a/2.txt", "3.txt", "4.txt"]
+
+    def written(*new: str) -> None:
+        for name in new:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("a table", "utf-8")
+
+    assert keep_only([], str(folder), "f0") == 0 and not folder.exists()
+    written(*names, "own.txt")
+    assert keep_only(names, str(folder), "f0") == 0
+    (tmp_path / "far.txt").write_text("elsewhere", "utf-8")
+    told = folder / ".mast-f0.txt"
+    told.write_text(told.read_text("utf-8") + "\n../far.txt\n", "utf-8")
+    later_ns = told.stat().st_mtime_ns + 1
+    os.utime(folder / "3.txt", ns=(later_ns, later_ns))
+    written("5.txt")
+    assert keep_only(["5.txt"], str(folder), "other run") == 0
+    assert keep_only(["a/1.txt"], str(folder), "f0") == 1
+    assert files_below(str(tmp_path)) == [
+        "far.txt", "raven/3.txt", "raven/5.txt", "raven/a/1.txt", "raven/own.txt",
+    ]  # fmt: skip
+    assert keep_only([], str(folder), "f0") == 0
+    assert files_below(str(folder)) == ["3.txt", "5.txt", "own.txt"] and not told.exists()

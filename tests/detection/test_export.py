@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from mast.annotations.rows import Columns
 from mast.cli import app
 from mast.detection.export import EFFORT, SHAPES, export
 from mast.errors import ConfigError, StorageError
+from mast.storage import files_below
 from tests.detection.archives import card, heard, opened
 from tests.detection.runs import MODEL, event, night, read_raven, recording, write_run
 from tests.detection.runs import heard as status_of
@@ -162,6 +164,27 @@ def test_other_formats_can_have_a_file_for_each_recording_too(run, to):
     assert exported.files == 3
 
 
+def test_an_export_takes_the_place_of_the_one_before_and_of_nothing_else(run, tmp_path):
+    folder = Path(run) / "raven"
+    export(run, "raven")
+    (folder / "notes.txt").write_text("mine", "utf-8")
+    edited = folder / "card" / "swamp" / "3.WAV.Table.1.selections.txt"
+    later_ns = edited.stat().st_mtime_ns + 1_000_000_000
+    os.utime(edited, ns=(later_ns, later_ns))
+    told = export(run, "raven", combined=True).summary()
+    assert files_below(str(folder)) == [
+        "card/swamp/3.WAV.Table.1.selections.txt", EFFORT, "events.Table.1.selections.txt", "notes.txt",
+    ]  # fmt: skip
+    assert "1 tables of an earlier export were changed since, and stay" in told
+    here, there = ([(own, status_of(own), [])] for own in (recording("1.WAV"), recording("2.WAV")))
+    for number, part in enumerate((here, there)):
+        other = write_run(tmp_path / f"{number}", [part])
+        story = json.loads(Path(other, "run.json").read_text("utf-8"))
+        Path(other, "run.json").write_text(json.dumps(story | {"fingerprint": f"f{number}"}), "utf-8")
+        export(other, "audacity", str(tmp_path / "both"))
+    assert files_below(str(tmp_path / "both")) == ["card/1.WAV.txt", "card/2.WAV.txt", EFFORT]
+
+
 def test_only_what_scores_enough_is_exported(run):
     exported = export(run, "csv", min_score=0.5)
     assert exported.events == 2
@@ -274,3 +297,5 @@ def test_export_from_and_to_an_object_store(bucket):
     run = write_run(f"{bucket}/found", night())
     assert export(run, "csv").events == 3
     assert len(read_annotations(f"{bucket}/found/csv/events.csv", "csv").events) == 3
+    assert export(run, "csv", combined=False).files == 3
+    assert "events.csv" not in files_below(f"{bucket}/found/csv")

@@ -21,6 +21,7 @@ from mast.embeddings.discover import discover, take
 from mast.embeddings.discover_page import discover_page
 from mast.embeddings.examples import open_known
 from mast.errors import ConfigError, StorageError
+from mast.storage import files_below
 from tests.detection.runs import write_run
 from tests.embeddings.runs import made_table, rows_of
 from tests.embeddings.test_names import named_run  # noqa: F401
@@ -112,6 +113,21 @@ def test_chosen_groups_go_to_an_expert_and_nothing_else(discovered, tmp_path):
     assert len(back.events) == exported.events == sum(number in wanted for number in numbers.values())
     with pytest.raises(ConfigError, match="no such group"):
         take(run, [999], "raven", str(tmp_path / "none"))
+
+
+def test_groups_that_were_taken_before_and_those_of_another_grouping_are_not_mixed_in(discovered):
+    run, examples, _ = discovered
+    numbers = [item.number for item in discover(run, open_known(run, examples), least=2).clusters]
+    folder = Path(run, "clusters", "raven")
+    for number in (numbers[0], numbers[-1]):
+        take(run, [number], "raven")
+        assert {event.label for event in read_annotations(folder, "raven").events} == {f"group {number}"}
+    with pytest.raises(ConfigError, match="no such group"):
+        take(run, [999], "raven")
+    assert read_annotations(folder, "raven").events
+    take(run, numbers, "camtrap-dp")
+    discover(run, open_known(run, examples), least=3)
+    assert files_below(str(folder)) == files_below(str(folder.with_name("camtrap-dp"))) == []
 
 
 def test_of_a_grouping_that_was_stopped_nothing_can_be_taken(discovered, monkeypatch, tmp_path):

@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from mast.annotations import read_annotations
 from mast.annotations.study import read_expertise
 from mast.cli import app
 from mast.config import AnnotationSource, Labels, load_study
+from mast.detection.export import SHAPES
 from mast.detection.found import open_found
 from mast.errors import ConfigError
 from mast.events import Reviewed
@@ -29,6 +31,7 @@ from mast.review.next import next_in_round
 from mast.review.reading import read_verdicts
 from mast.review.sounds import sounds_of
 from mast.review.taking import take, without
+from mast.storage import files_below
 from tests.detection.runs import START, event, night, recording, write_run
 from tests.detection.runs import heard as status_of
 from tests.review.made import about, decided_as, sounds, span, store, verdict
@@ -212,6 +215,21 @@ def test_accepted_sounds_in_no_reviewed_span_are_no_labels(desk):
     told = write_labels(load_study(Path("study.yaml")), run, place)
     assert "2 sounds in no reviewed span: left out until someone reviews around them" in told.summary()
     assert len(Path(told.location).read_text("utf-8").splitlines()) == 1  # the names of columns
+
+
+def test_what_a_review_from_some_score_on_never_showed_leaves_no_hole(desk):
+    run, own = desk
+    looked = store(Path("few.sqlite"), [span(own.recording_id, 0.0, 30.0)])
+    study = load_study(Path("study.yaml"))
+    told = write_labels(study, run, looked)
+    assert told.taken.open == 3 and "Was the review with --min-score? Give it here, too" in told.summary()
+    assert "0.5 min reviewed from end to end" in mast(
+        "labels", "study.yaml", run, "--verdicts", looked, "--min-score", "0.6"
+    )
+    whole = write_labels(study, run, looked, 0.6)
+    assert whole.taken.reviewed == (Reviewed(own.recording_id, 0.0, 30.0),)
+    refused = CliRunner().invoke(app, ["labels", "study.yaml", "--min-score", "0.6"])
+    assert isinstance(refused.exception, ConfigError)
 
 
 def test_a_label_means_what_the_study_says_and_what_it_does_not_know_is_an_animal(desk):
@@ -406,11 +424,44 @@ def test_with_what_nobody_has_seen_it_has_the_models_sounds_as_well(night_run, t
     assert few.unseen == 0
 
 
+def test_what_scores_too_little_to_be_shown_leaves_no_hole_in_an_export_either(night_run, tmp_path):
+    looked = store(tmp_path / "few.sqlite", [span("card/swamp/3.WAV", 0.0, 12.0)])
+    holed, whole = (
+        export_reviewed(night_run, "csv", str(tmp_path / "out"), location=looked, min_score=least).taken
+        for least in (None, 0.6)
+    )
+    assert [(own.start_s, own.end_s) for own in holed.reviewed] == [(0.0, 3.0), (3.5, 12.0)]
+    assert [(own.start_s, own.end_s) for own in whole.reviewed] == [(0.0, 12.0)] and whole.open == 0
+
+
 @pytest.mark.parametrize("to", ["raven", "audacity", "aoef", "audubon-core", "camtrap-dp"])
 def test_every_format_can_hold_a_review_and_says_what_it_cannot(night_run, tmp_path, to):
     written = export_reviewed(night_run, to, str(tmp_path / "out"))
     assert any((tmp_path / "out").rglob("*.*")) and f"Written: {written.out}" in written.summary()
     assert ("Not kept in" in written.summary()) == bool(written.losses)
+
+
+@pytest.mark.parametrize("to", ["raven", "audacity"])
+def test_a_sound_that_is_rejected_later_is_in_no_table_of_the_next_export(night_run, tmp_path, to):
+    mast("export", night_run, "--reviewed", "--to", to)
+    folder = Path(night_run, f"{to}-reviewed")
+    assert len(read_annotations(folder, to).events) == 2
+    owl = sounds_of(open_found(night_run)).to_pylist()[0]
+    verdicts = read_verdicts(str(Path(night_run, "review.sqlite")))
+    later = store(tmp_path / "later.sqlite", [*verdicts, about(owl, "rejected", version=2)])
+    told = mast("export", night_run, "--reviewed", "--to", to, "--verdicts", later)
+    assert "1 sounds accepted, 1 of them drawn by hand\nLeft out: 2 rejected" in told
+    assert [event.start_s for event in read_annotations(folder, to).events] == [7.0]
+
+
+@pytest.mark.parametrize("to", ["raven", "audacity", "csv", "aoef", "audubon-core"])
+def test_a_review_can_have_a_file_for_each_recording(night_run, tmp_path, to):
+    out = tmp_path / "out.txt"
+    mast("export", night_run, "--reviewed", "--per-recording", "--to", to, "--out", str(out))
+    ending = SHAPES[to].ending
+    assert files_below(str(out)) == [f"card/ridge/{number}.WAV{ending}" for number in (1, 2)]
+    one, two = (read_annotations(out / f"card/ridge/{number}.WAV{ending}", to).events for number in (1, 2))
+    assert [event.start_s for event in (*one, *two)] == [1.25, 7.0]
 
 
 def test_options_that_need_a_review_say_so(night_run):

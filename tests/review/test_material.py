@@ -1,13 +1,18 @@
 """What is reviewed: a run's sounds by their names, a study's boxes, and only recordings that can be heard."""
 
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from mast.detection.found import Found
 from mast.errors import ConfigError, StorageError
-from mast.events import Recording, event_id, write_table
+from mast.events import BOX, Recording, event_id, write_table
 from mast.review.material import open_material
-from tests.detection.runs import recording, write_run
+from mast.review.sounds import with_names
+from tests.detection.runs import event, heard, recording, write_run
 from tests.review.runs import BAT, ONE, QUIET, STARTS_S
 
 
@@ -46,6 +51,43 @@ def test_more_sounds_than_fit_are_refused_in_words(run, monkeypatch):
     monkeypatch.setattr("mast.review.material.MOST_SOUNDS", 3)
     with pytest.raises(ConfigError, match="5 sounds are more than can be shown at once.*--min-score"):
         open_material(run)
+
+
+def test_no_more_of_a_run_is_loaded_than_fits(tmp_path, monkeypatch):
+    items = [recording(f"{number}.WAV") for number in range(9)]
+    parts = [
+        [(own, heard(own, 2), [event(own, 1.0, score=0.3), event(own, 2.0, score=0.7)])] for own in items
+    ]
+    run, read, parts_of = write_run(tmp_path, parts), [], Found.parts
+    monkeypatch.setattr(
+        Found, "parts", lambda *given: (read.append(part.number) or part for part in parts_of(*given))
+    )
+    monkeypatch.setattr("mast.review.material.MOST_SOUNDS", 5)
+    for min_score, count in ((None, 18), (0.5, 9)):
+        with pytest.raises(ConfigError, match=f"^{count} sounds are more than can be shown at once"):
+            open_material(run, min_score)
+    assert read == [0, 1, 2, 0, 1, 2, 3, 4, 5]
+
+
+def test_naming_sounds_needs_no_more_memory_where_they_are_many(monkeypatch):
+    monkeypatch.setattr("mast.review.sounds.NAMED_AT_ONCE", 500, raising=False)
+
+    def peak(count: int) -> int:
+        numbers = np.arange(count, dtype=np.float64)
+        columns = [
+            pa.array(["card/1.WAV"]).take(pa.array(np.zeros(count, np.int64))),
+            *[pa.array(numbers)] * 4,
+        ]
+        table = pa.table(columns, names=BOX)
+        tracemalloc.start()
+        named = with_names(table)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert named["event_id"][-1].as_py() == event_id("card/1.WAV", *[count - 1.0] * 4)
+        return most
+
+    few, many = peak(1000), peak(10_000)
+    assert many < 1.5 * few
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments.markdown import grid, interval, paragraphs, share
-from experiments.shift.tables import ABLATIONS, MAIN, SPLITS, TABLES, figures, heads
+from experiments.shift.tables import ABLATIONS, MAIN, ROLES, SPLITS, TABLES, figures, heads
 
 from figure_tables.reading import A100_BF16, A100_SHARE, CHUNKS_AN_HOUR, a100_hours, result
 
@@ -171,6 +171,22 @@ def new_sites() -> str:
     return paragraphs(
         grid(["detector", *heads(sets)], lines), f"`python -m experiments.new_sites DATA {cells}`"
     )
+
+
+def by_site() -> str:
+    """What pairs of methods differ by at each site."""
+    found = result("experiments/results/by_site.json")
+    sites = {site for own in found["differences"].values() for site in own}
+    order = sorted(sites, key=lambda site: (site in found["shared"], site))
+    lines = [
+        [
+            "{}, less {}".format(*({**TITLES, **ROLES}[side] for side in pair.split(" - "))),
+            *(interval(own[site][name]) for site in order for name in ("f1", "ap")),
+        ]
+        for pair, own in found["differences"].items()
+    ]
+    head = ["difference", *(f"{site}, {name}" for site in order for name in ("F1", "AP"))]
+    return paragraphs(grid(head, lines), "`python -m experiments.by_site`")
 
 
 def anatomy() -> str:

@@ -31,6 +31,7 @@ from mast.errors import AnnotationError
 from mast.storage import join, written_whole
 
 SUFFIXES = ("datapackage.json",)
+FILES = ("datapackage.json", "deployments.csv", "media.csv", "observations.csv")
 
 OBSERVATIONS = {
     "id": ("observationID",),

@@ -1,10 +1,12 @@
-"""Files named after recordings: a recording's name from a table's, and a safe place for a recording's table."""
+"""Files named after recordings: a recording's name from a table's, a safe place for it, and none of earlier exports."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from hashlib import sha256
+
+from mast.storage import join, modified_ns, open_binary, remove, written_whole
 
 ENDINGS = re.compile(
     r"(\.Table\.\d+)?\.selections?(\.table)?\.txt$"
@@ -56,6 +58,33 @@ def place_below(recording_id: str, ending: str) -> str:
         else f"-{sha256(recording_id.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     )
     return stem + mark + ending
+
+
+def keep_only(names: Iterable[str], folder: str, run: str) -> int:
+    """Remove what earlier exports of a run have written into a folder, but for these files. → changed ones that stay
+
+    A hidden list in the folder tells what exports have written. What was changed after the list is somebody's work.
+    """
+    kept, changed = set(names), 0
+    location = join(folder, f".mast-{run}.txt")
+    listed_ns = modified_ns(location)
+    if listed_ns is not None:
+        with open_binary(location) as file:
+            before = file.read().decode("utf-8", "surrogateescape").split("\n")
+        for name in before:
+            place = join(folder, name)
+            if name in kept or name != _safe(name) or (written_ns := modified_ns(place)) is None:
+                continue
+            if written_ns > listed_ns:
+                changed += 1
+            else:
+                remove(place)
+    if kept:
+        with written_whole(location) as file:
+            file.write("\n".join(sorted(kept)).encode("utf-8", "surrogateescape"))
+    else:
+        remove(location)
+    return changed
 
 
 def _safe(name: str) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from mast.cli.options import Database, EventsFolder, LeastScore, Overrides, Reviewed, StudyFile, Verdicts
 from mast.cli.study import read_experts
+from mast.errors import ConfigError
 
 
 def review(
@@ -89,12 +90,13 @@ def labels(
         ),
     ] = None,
     verdicts: Verdicts = None,
+    min_score: LeastScore = None,
     overrides: Overrides = None,
 ) -> None:
     """Take what people decided about a run, or about the study's recordings themselves, into the study.
 
     The next training learns from it. What was newly reviewed from end to end is shared out for training and tests;
-    held-out sets stay apart.
+    held-out sets stay apart. After a review with --min-score, give the same.
     """
     from mast.config import load_study
     from mast.datasets.split_summary import split_study
@@ -103,8 +105,10 @@ def labels(
     from mast.study.commands import mast_command
     from mast.study.products import remember
 
+    if events is None and min_score is not None:
+        raise ConfigError("--min-score is for the review of a run: give EVENTS as well.")
     settings = load_study(study, overrides or ())
-    typer.echo(write_labels(settings, events, verdicts).summary())
+    typer.echo(write_labels(settings, events, verdicts, min_score).summary())
     read_experts(settings)
     split_study(settings)
     remember(settings, SPLITS_TABLE)

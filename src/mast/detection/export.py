@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mast.annotations.files import place_below
+from mast.annotations import camtrap_dp
+from mast.annotations.files import keep_only, place_below
 from mast.annotations.formats import STREAMED
 from mast.annotations.rows import Columns
 from mast.annotations.tables import Annotations, by_recording, facts_of
-from mast.annotations.text import listed, open_table, plain
+from mast.annotations.text import file_name, listed, open_table, plain
 from mast.config import AnnotationFormat
 from mast.detection.found import Found, open_found
 from mast.detection.tally import length
@@ -74,12 +75,16 @@ Labels = Callable[[int], Mapping[str, str]]
 
 @dataclass
 class Exported:
-    """What was written where; `losses` count what the format cannot hold."""
+    """What was written where; `losses` count what the format cannot hold.
+
+    `changed` counts tables of earlier exports that are still there, for somebody has worked on them.
+    """
 
     format: AnnotationFormat
     out: str
     unfinished: int
     files: int = 0
+    changed: int = 0
     recordings: int = 0
     unheard: int = 0
     heard_s: float = 0.0
@@ -94,7 +99,13 @@ class Exported:
         if self.unfinished:
             lines.append(f"{self.unfinished:,} parts of the run are not done yet, and not in here")
         lines += listed(f"Not kept in {self.format}:", self.losses)
+        lines += still_there(self.changed)
         return "\n".join([*lines, f"Written: {self.out} ({self.files:,} {self.format}, and {EFFORT})"])
+
+
+def still_there(changed: int) -> list[str]:
+    """A line on tables of earlier exports that were changed, if there are any."""
+    return [f"{changed:,} tables of an earlier export were changed since, and stay"] if changed else []
 
 
 def export(
@@ -109,6 +120,7 @@ def export(
 ) -> Exported:
     """Write the events of a run into a folder, one file for each recording or one over all of them.
 
+    Tables of an earlier export of this run into the same folder are removed, unless somebody has changed them.
     With `labels` only events that have one there, and recordings with such; else all, with their tentative names.
     """
     shape = _shape(to)
@@ -120,10 +132,11 @@ def export(
         parts = _parts(found, to, min_score, labels, result, add_effort, on_progress)
         if place != folder or not shape.ending:
             result.losses += STREAMED[to].write_parts(parts, place, shape.columns)
+            names = names_of(to, place)
             result.files = 1
         else:
-            for part in parts:
-                _write_each(part, to, shape, result)
+            names = [name for part in parts for name in _write_each(part, to, shape, result)]
+    result.changed = keep_only([EFFORT, *names], folder, found.fingerprint)
     return result
 
 
@@ -139,6 +152,11 @@ def file_or_folder(to: AnnotationFormat, combined: bool | None, folder: str) -> 
     return join(folder, f"events{shape.ending}") if _is_one(to, shape, combined) and shape.ending else folder
 
 
+def names_of(to: AnnotationFormat, place: str) -> list[str]:
+    """Names of what is written over all recordings: one file, or those of a package."""
+    return [file_name(place)] if SHAPES[to].ending else [*camtrap_dp.FILES]
+
+
 def _is_one(to: AnnotationFormat, shape: Shape, combined: bool | None) -> bool:  # noqa: FBT001
     if combined is None or combined in shape.combined:
         return shape.combined[0] if combined is None else combined
@@ -149,13 +167,14 @@ def _is_one(to: AnnotationFormat, shape: Shape, combined: bool | None) -> bool: 
     )
 
 
-def _write_each(part: Annotations, to: AnnotationFormat, shape: Shape, result: Exported) -> None:
-    """A file for every recording that was heard, also where nothing was found: that is effort, too."""
+def _write_each(part: Annotations, to: AnnotationFormat, shape: Shape, result: Exported) -> Iterator[str]:
+    """A file for every recording that was heard, also where nothing was found: that is effort, too. → their names"""
     for recording_id, own in by_recording(part).items():
         if own.heard:
-            place = join(result.out, place_below(recording_id, shape.ending))
-            result.losses += STREAMED[to].write_parts([own], place, shape.columns)
+            name = place_below(recording_id, shape.ending)
+            result.losses += STREAMED[to].write_parts([own], join(result.out, name), shape.columns)
             result.files += 1
+            yield name
 
 
 def _parts(

@@ -91,6 +91,13 @@ class Found:
                     events = events.filter(pc.greater_equal(events["score"], min_score))
                 yield FoundPart(number, rows.named(status["recording_id"]), status, events)
 
+    def count(self, min_score: float | None = None) -> int:
+        """How many events score at least so much; of all parts, only scores are read."""
+        import pyarrow.compute as pc
+
+        parts = (_table(part_in(self.folder, EVENTS, number), ["score"])["score"] for number in self.numbers)
+        return sum(pc.sum(pc.greater_equal(scores, min_score or 0.0)).as_py() or 0 for scores in parts)
+
     def events(self, number: int) -> pa.Table:
         """The events of a part."""
         return _table(part_in(self.folder, EVENTS, number))
@@ -156,11 +163,11 @@ def numbers_in(folder: str) -> tuple[int, ...]:
     return tuple(sorted(number for name in names if (number := part_number(name)) is not None))
 
 
-def _table(location: str) -> pa.Table:
+def _table(location: str, columns: list[str] | None = None) -> pa.Table:
     import pyarrow.parquet as pq
 
     with open_binary(location) as file:
-        return pq.read_table(file)
+        return pq.read_table(file, columns=columns)
 
 
 def _told(location: str, column: str) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mast.annotations.files import keep_only
 from mast.annotations.text import open_table
 from mast.config import AnnotationFormat
 from mast.datasets.order import randomness
-from mast.detection.export import Exported, export
+from mast.detection.export import SHAPES, Exported, export
 from mast.detection.folder import CLUSTERS, part_in
 from mast.detection.found import Found, open_found
 from mast.embeddings.discovery import (
@@ -151,6 +152,8 @@ def discover(
     place = {number: rank for rank, number in enumerate(order, start=1)}
     # Until all parts have the new numbers, none can be taken.
     remove(join(found.folder, f"{CLUSTERS}/{TABLE}"))
+    for to in SHAPES:
+        keep_only((), _taken(found, to), found.fingerprint)
     alone = _write_numbers(found, dataset, project, groups, judge, place)
     clusters = [Cluster(place[number], sums[number], exemplars[number]) for number in order]
     enough = None if clusters else _enough(dataset, project, least)
@@ -312,15 +315,18 @@ def take(events: str, numbers: Sequence[int], to: AnnotationFormat, out: str | N
         raise StorageError(
             f"{events}: sounds have not been grouped yet. Run mast discover without --take first."
         )
+    if all(wanted.isdisjoint(found.clusters(part).values()) for part in found.numbers):
+        raise ConfigError(
+            f"--take {','.join(map(str, numbers))}: no such group. {TABLE} in {found.folder} has all."
+        )
 
     def labels(part: int) -> dict[str, str]:
         every = found.clusters(part)
         return {name: f"group {number}" for name, number in every.items() if number in wanted}
 
-    place = out or join(found.folder, f"{CLUSTERS}/{to}")
-    exported = export(events, to, place, labels=labels)
-    if not exported.events:
-        raise ConfigError(
-            f"--take {','.join(map(str, numbers))}: no such group. {TABLE} in {found.folder} has all."
-        )
-    return exported
+    return export(events, to, out or _taken(found, to), labels=labels)
+
+
+def _taken(found: Found, to: AnnotationFormat) -> str:
+    """The folder that groups are written into, unless another is asked for."""
+    return join(found.folder, f"{CLUSTERS}/{to}")

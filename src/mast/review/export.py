@@ -13,10 +13,11 @@ from datetime import timedelta
 import numpy as np
 
 from mast.annotations import Annotations, write_annotations
-from mast.annotations.tables import facts_of
+from mast.annotations.files import keep_only, places_below
+from mast.annotations.tables import by_recording, facts_of
 from mast.annotations.text import listed, plain
 from mast.config import AnnotationFormat
-from mast.detection.export import SHAPES, clock_text, events_for, file_or_folder
+from mast.detection.export import SHAPES, clock_text, events_for, file_or_folder, names_of, still_there
 from mast.detection.found import Found, FoundPart, open_found
 from mast.events import Event, Recording, from_table
 from mast.review.reading import read_verdicts, verdicts_at
@@ -30,7 +31,8 @@ from mast.storage import join
 class Written:
     """What was written where; `losses` count what the format cannot hold.
 
-    `accepted` are the sounds that people stand for, without those of recordings that are not in this run.
+    `accepted` are the sounds that people stand for, without those of recordings that are not in this run. `changed`
+    counts tables of earlier exports that are still there, for somebody has worked on them.
     """
 
     format: AnnotationFormat
@@ -39,6 +41,7 @@ class Written:
     accepted: tuple[Verdict, ...]
     unseen: int
     losses: Counter[str]
+    changed: int
 
     def summary(self) -> str:
         """The account for a person to read."""
@@ -48,6 +51,7 @@ class Written:
             f"{len(self.accepted):,} sounds accepted, {drawn:,} of them drawn by hand{unseen}",
             f"Left out: {self.taken.rejected:,} rejected, {len(self.taken.unsure):,} unsure",
             *listed(f"Not kept in {self.format}:", self.losses),
+            *still_there(self.changed),
             f"Written: {self.out}",
         ]
         return "\n".join(lines)
@@ -63,11 +67,15 @@ def export_reviewed(
     and_unseen: bool = False,
     location: str | None = None,
 ) -> Written:
-    """Write what a review of a run has come to; `and_unseen` adds the sounds nobody has decided about, as the model's."""
-    place = file_or_folder(to, combined, out or join(events, f"{to}-reviewed"))
+    """Write what a review of a run has come to; `and_unseen` adds the sounds nobody has decided about, as the model's.
+
+    Tables of an earlier export of this run into the same folder are removed, unless somebody has changed them.
+    """
+    folder = out or join(events, f"{to}-reviewed")
+    place = file_or_folder(to, combined, folder)
     found = open_found(events, min_score)
     verdicts = read_verdicts(verdicts_at(events, location))
-    taken = take(sounds_of(found), verdicts)
+    taken = take(sounds_of(found, min_score), verdicts)
     accepted: dict[str, list[Verdict]] = {}
     for item in taken.accepted:
         accepted.setdefault(item.recording_id, []).append(item)
@@ -93,8 +101,28 @@ def export_reviewed(
         if item.status != "quarantined"
     )
     annotations = Annotations(tuple(ordered), taken.reviewed, facts)
-    losses = write_annotations(annotations, place, to)
-    return Written(to, place, taken, tuple(written), unseen, losses)
+    losses, names = _write(annotations, to, place, folder)
+    changed = keep_only(names, folder, found.fingerprint)
+    return Written(to, place, taken, tuple(written), unseen, losses, changed)
+
+
+def _write(
+    annotations: Annotations, to: AnnotationFormat, place: str, folder: str
+) -> tuple[Counter[str], list[str]]:
+    """Write all at one place, or where that is a folder of files, one for each recording of which people tell anything.
+
+    → what the format cannot hold, and names of the files
+    """
+    if place != folder or not SHAPES[to].ending:
+        return write_annotations(annotations, place, to), names_of(to, place)
+    parts = {name: part for name, part in by_recording(annotations).items() if part.events or part.reviewed}
+    names = places_below(parts, SHAPES[to].ending)
+    if to in ("raven", "audacity"):  # which write folders themselves, known by the slash
+        return write_annotations(annotations, f"{folder}/", to), [*names.values()]
+    losses: Counter[str] = Counter()
+    for name, part in parts.items():
+        losses += write_annotations(part, join(folder, names[name]), to)
+    return losses, [*names.values()]
 
 
 def _told(verdict: Verdict, recording: Recording, to: AnnotationFormat) -> Event:

@@ -51,7 +51,11 @@ class Labelled:
         for count, what in (
             (len(taken.unsure), "unsure: nothing is learned from around them"),
             (self.undecided, "beside them without a verdict: they stay as the experts left them"),
-            (taken.open, "in reviewed spans without a verdict: nothing is learned from around them"),
+            (
+                taken.open,
+                "in reviewed spans without a verdict: nothing is learned from around them. Was the review with "
+                "--min-score? Give it here, too",
+            ),
             (len(taken.outside), "in no reviewed span: left out until someone reviews around them"),
         ):
             if count:
@@ -75,17 +79,20 @@ def table_of(study: Study, run: str | None, verdicts: Sequence[Verdict]) -> str:
     return known[0] if known else join(study.work, f"{LABELS}/{len(tables) + 1:03d}-{review}.csv")
 
 
-def write_labels(study: Study, events: str | None = None, location: str | None = None) -> Labelled:
+def write_labels(
+    study: Study, events: str | None = None, location: str | None = None, min_score: float | None = None
+) -> Labelled:
     """Write what was decided about a run, or about the study itself, as a table that `mast scan` reads with the experts'.
 
     Each review has a table of its own, those of runs numbered in the order of the rounds, and taking the labels again
     replaces it. A sound in no reviewed span stays out: it would teach nothing, or stand beside an expert's own box.
+    Nobody was shown what scores less than the `min_score` of the review: it is not open, but was left out.
     """
     verdicts = read_verdicts(verdicts_at(study.work if events is None else events, location))
     if events is None:
         return _write_own(study, verdicts)
-    found = open_found(events)
-    taken = take(sounds_of(found), verdicts)
+    found = open_found(events, min_score)
+    taken = take(sounds_of(found, min_score), verdicts)
     place = table_of(study, found.fingerprint, verdicts)
     return Labelled(taken, place, _write(_left_by(taken), taken.reviewed, place))
 

@@ -111,7 +111,15 @@ def _of_run(folder: str, min_score: float | None) -> Material:
     import pyarrow as pa
 
     found = open_found(folder, min_score)
-    parts = list(found.parts(min_score))
+    parts, count = [], 0
+    for part in found.parts(min_score):
+        parts.append(part)
+        count += len(part.events)
+        if count > MOST_SOUNDS:
+            raise ConfigError(
+                f"{found.count(min_score):,} sounds are more than can be shown at once ({MOST_SOUNDS:,}). "
+                "Leave out those that score less with --min-score."
+            )
     if not parts:
         raise ConfigError(
             f"{folder}: no recording has been heard yet. Let mast detect finish its first part."
@@ -144,11 +152,6 @@ def _material(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if len(sounds) > MOST_SOUNDS:
-        raise ConfigError(
-            f"{len(sounds):,} sounds are more than can be shown at once ({MOST_SOUNDS:,}). "
-            "Leave out those that score less with --min-score."
-        )
     heard = pc.and_(
         pc.greater(pc.fill_null(recordings["duration_s"], 0.0), 0.0),
         pc.greater(pc.fill_null(recordings["sample_rate_hz"], 0), 0),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mast.detection.found import Found
+from mast.events import BOX as NAMED_BY
 from mast.events import Detected, arrow_schema, event_id
 from mast.review.verdicts import Verdict
 
@@ -22,6 +23,7 @@ MIDDLE = 0.5
 """The score that leaves most open, where no run says otherwise."""
 
 BOX = ("start_s", "low_hz", "end_s", "high_hz")
+NAMED_AT_ONCE = 1 << 14
 HEARD_COLUMNS = ("recording_id", "site", "start_local")
 
 Mask = NDArray[np.bool_]
@@ -34,17 +36,19 @@ def sounds_of(found: Found, min_score: float | None = None) -> pa.Table:
 
     empty = arrow_schema(Detected).empty_table()
     tables = [part.events for part in found.parts(min_score)]
-    table = with_names(pa.concat_tables([empty, *tables]).unify_dictionaries().combine_chunks())
+    table = with_names(pa.concat_tables([empty, *tables]).unify_dictionaries()).combine_chunks()
     return table.replace_schema_metadata({THRESHOLD: repr(min_score or found.threshold).encode()})
 
 
 def with_names(events: pa.Table) -> pa.Table:
-    """Sounds with their `event_id`."""
+    """Sounds with their `event_id`; few at a time become Python's."""
     import pyarrow as pa
 
-    names = events["recording_id"].to_pylist()
-    boxes = (events[name].to_pylist() for name in ("start_s", "end_s", "low_hz", "high_hz"))
-    return events.append_column("event_id", pa.array(map(event_id, names, *boxes), pa.string()))
+    names = [
+        pa.array(map(event_id, *(batch[name].to_pylist() for name in NAMED_BY)), pa.string())
+        for batch in events.select(NAMED_BY).to_batches(NAMED_AT_ONCE)
+    ]
+    return events.append_column("event_id", pa.chunked_array(names, pa.string()))
 
 
 def heard_of(found: Found) -> pa.Table:
