@@ -74,6 +74,7 @@ def main() -> None:
         raise SystemExit("DATA is missing: the folder of sources to make the soundscapes from.")
     refuse_to_mix(options.out, options.size, options.sets)
     start = str(options.start.absolute()) if options.start else None
+    refuse_other_cells(options.work / options.size, options.sets, start)
     table = Table(options.data, options.work / options.size, options.size, tuple(options.sets), start)
     names = options.only or [name for name in METHODS if start or not METHODS[name].is_given]
     start_s = time.monotonic()
@@ -113,6 +114,21 @@ def refuse_to_mix(out: Path, size: str, sets: Sequence[str]) -> None:
         raise SystemExit(
             f"{out} holds results of the methods as they are. Give changed ones a file of their own with --out."
         )
+
+
+def refuse_other_cells(folder: Path, sets: Sequence[str], start: str | None) -> None:
+    """Leave cells alone that were made with other settings or from another model: none would be made again."""
+    note = folder / "changed.json"
+    known = earlier(note) if note.exists() or (folder / "cells").exists() else {"sets": [*sets]}
+    before, given = known.get("sets", []), known.get("start")
+    if before != [*sets] or (None not in (given, start) and given != start):
+        made = " ".join([*(f"--set {item}" for item in before), *([f"--start {given}"] if given else [])])
+        raise SystemExit(
+            f"{folder} holds cells made {'with ' + made if made else 'without --set'}. Give others a folder of their own "
+            "with --work."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"sets": before, "start": given or start}), "utf-8")
 
 
 def earlier(path: Path, **settings: object) -> dict[str, Any]:

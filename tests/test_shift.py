@@ -19,6 +19,7 @@ from experiments.run import (
     FIGURES,
     Table,
     kept_of,
+    refuse_other_cells,
     refuse_to_mix,
     show,
     summary_of,
@@ -312,6 +313,24 @@ def test_a_result_file_of_another_size_or_of_changed_methods_is_left_alone(tmp_p
     for size, sets, told in (("smoke", [], "--size small"), ("small", ["train.epochs=1"], "as they are")):
         with pytest.raises(SystemExit, match=f"{told}.*--out"):
             refuse_to_mix(DEFAULT_OUT, size, sets)
+
+
+def test_cells_made_with_other_settings_or_from_another_model_are_left_alone(tmp_path):
+    other = "with --set train.lr=9. Give others a folder"
+    refuse_other_cells(tmp_path / "new", ["train.lr=9"], None)
+    for _ in range(2):
+        refuse_other_cells(tmp_path / "new", ["train.lr=9"], "/models/one")
+    with pytest.raises(SystemExit, match="with --set train.lr=9 --start /models/one. Give others a folder"):
+        refuse_other_cells(tmp_path / "new", ["train.lr=9"], "/models/two")
+    refuse_other_cells(tmp_path / "new", ["train.lr=9"], None)
+    (tmp_path / "known" / "cells").mkdir(parents=True)  # as it was before anything was noted
+    with pytest.raises(SystemExit, match="holds cells made without --set"):
+        refuse_other_cells(tmp_path / "known", ["train.lr=9"], None)
+    refuse_other_cells(tmp_path / "known", [], None)
+    (tmp_path / "changed").mkdir()
+    refuse_other_cells(tmp_path / "changed", ["train.lr=9"], None)
+    with pytest.raises(SystemExit, match=other):
+        refuse_other_cells(tmp_path / "changed", [], None)
 
 
 def test_a_benchmark_that_was_not_prepared_to_the_end_is_prepared_the_next_time(tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ PAIRS = (
 )
 CHOSEN = {
     "best_baseline": "average precision on in-domain validation, of the first seed",
-    "recommended": "what was seen on these very sets, confirmed at sites made up anew (experiments/results/new_sites.json)",
+    "recommended": "what was seen on these sets, confirmed at sites made up anew (experiments/results/new_sites.json)",
 }
 """Roles that a method is chosen for, and by what."""
 
