@@ -22,7 +22,7 @@ from benchmarks.results import write_result
 
 from experiments.run import DEFAULT_OUT, kept_of, summary_of
 from experiments.shift.kept import threshold_of
-from experiments.shift.summary import finished_cells, mean_interval
+from experiments.shift.summary import FIGURES, comparable_seeds, finished_cells, mean_interval
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.intervals import RESAMPLES
 from mast.evaluation.metrics import Ranking
@@ -40,7 +40,7 @@ PAIRS = (
     ("fcos_at_once", "best_baseline"),
     ("at_once_detail_st", "at_once_detail_control"),
 )
-METRICS = {"f1": "f1", "ap": "ap_area"}
+METRICS = {name: FIGURES[name] for name in ("f1", "ap")}
 
 
 def main() -> None:
@@ -56,10 +56,10 @@ def main() -> None:
     told = {}
     for pair in PAIRS:
         names = [roles.get(role, {}).get("name", role) for role in pair]
-        if all(name in cells for name in names):
-            told[" - ".join(pair)] = {
-                site: difference(*(cells[name] for name in names), site) for site in SITES
-            }
+        seeds = comparable_seeds(names[0], names[1], cells)
+        sides = [{seed: own for seed, own in cells.get(name, {}).items() if seed in seeds} for name in names]
+        if all(sides):
+            told[" - ".join(pair)] = {site: difference(sides[0], sides[1], site) for site in SITES}
     print(json.dumps(told, indent=1))
     write_result(options.out, {"shared": SHARED, "differences": told}, ("numpy",))
 

@@ -33,6 +33,7 @@ from experiments.shift.summary import (
     PAIRS,
     SPLITS,
     best_baseline,
+    comparable_seeds,
     finished_cells,
     mean_interval,
     summary,
@@ -101,8 +102,7 @@ def cell_at(folder: Path, name: str, seed: int, *, right: float, validation_ap: 
 
 def told_of(folder: Path, resamples: int) -> dict:
     """The summary of the cells below a folder."""
-    cells = finished_cells(folder)
-    return summary(cells, Table(Path("data"), Path("work"), "small", ()).rows(cells), resamples=resamples)
+    return summary(finished_cells(folder), resamples=resamples)
 
 
 def ranking_with(rng, units=5) -> Ranking:
@@ -383,20 +383,37 @@ def test_a_site_is_told_by_its_own_recordings_alone(tmp_path):
 
 
 def test_no_cells_make_an_empty_summary(tmp_path):
-    told = summary(finished_cells(tmp_path), [])
+    told = summary(finished_cells(tmp_path))
     assert told["methods"] == told["differences"] == {} and not told.keys() & set(HEADLINE)
     assert all(item["reached"] is None for item in told["targets"].values())
 
 
-def test_the_best_baseline_is_that_of_validation_and_of_the_first_seed(tmp_path):
-    assert best_baseline([]) is None
-    cell_at(tmp_path, "fcos", 0, right=0.1, validation_ap=0.6)
-    cell_at(tmp_path, "yolo", 0, right=1.0, validation_ap=0.5)
-    cell_at(tmp_path, "yolo", 1, right=1.0, validation_ap=0.9)
-    cell_at(tmp_path, "energy", 0, right=1.0, validation_ap=None)
-    cell_at(tmp_path, "mast", 0, right=1.0, validation_ap=0.9)
-    table = Table(Path("data"), Path("work"), "small", ())
-    assert best_baseline(table.rows(finished_cells(tmp_path))) == "fcos"
+def test_the_best_baseline_is_the_one_with_the_highest_mean_average_precision_at_other_sites(tmp_path):
+    assert best_baseline({}) is None
+    cell_at(tmp_path, "fcos", 0, right=0.7)
+    cell_at(tmp_path, "yolo", 0, right=0.9, validation_ap=0.9)
+    cell_at(tmp_path, "yolo", 1, right=0.2, validation_ap=0.9)
+    cell_at(tmp_path, "energy", 0, right=0.0, validation_ap=None)
+    cell_at(tmp_path, "mast", 0, right=1.0)
+    cell_at(tmp_path, "fcos_at_once", 0, right=1.0)  # which learns from more than labels
+    assert best_baseline(told_of(tmp_path, resamples=5)["methods"]) == "fcos"
+
+
+def test_what_a_teacher_has_taught_is_compared_with_what_else_came_of_the_same_teacher(tmp_path):
+    for name, seed, right in (
+        ("mast_st", 0, 0.5),
+        ("control", 0, 0.5),
+        ("control", 1, 0.0),
+        ("mast", 2, 1.0),
+    ):
+        cell_at(tmp_path, name, seed, right=right)
+    told = told_of(tmp_path, resamples=5)["differences"]["mast_st - control"]
+    assert (told["site"]["f1"], told["seeds"]) == (0.0, [1, 1])
+    known = finished_cells(tmp_path)
+    assert (
+        comparable_seeds("mast", "scratch", known) == {2}
+        and comparable_seeds("mast_st", "mast", known) == set()
+    )
 
 
 def test_a_summary_by_hand(tmp_path):
@@ -404,7 +421,7 @@ def test_a_summary_by_hand(tmp_path):
     for seed, right in enumerate((1.0, 0.5)):
         cell_at(tmp_path, RECOMMENDED, seed, right=right)
     told = told_of(tmp_path, resamples=50)
-    assert told["best_baseline"]["name"] == "fcos" and "validation" in told["best_baseline"]["chosen_by"]
+    assert told["best_baseline"]["name"] == "fcos" and "other sites" in told["best_baseline"]["chosen_by"]
     assert told["recommended"]["name"] == RECOMMENDED
     site = told["recommended"]["site"]
     assert site["f1"] == 0.75 and site["f1_by_seed"] == [1.0, 0.5] and told["recommended"]["seeds"] == 2
