@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -118,6 +119,21 @@ def test_the_model_says_what_it_learned_from_and_can_be_asked(finished: Run, stu
     with torch.no_grad():
         features = loaded.network(loaded.frontend(sound, torch.tensor([40_960])))
     assert features.shape == (1, 192, 8, 16)
+
+
+def test_a_finished_run_is_not_taken_for_one_of_other_splits(
+    finished: Run, study_file: Path, tmp_path: Path
+) -> None:
+    study = study_of(study_file, *LONGER)
+    other = study.model_copy(update={"work": str(tmp_path)})
+    for path in Path(study.work).iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    table = pq.read_table(tmp_path / "splits.parquet")
+    (tmp_path / "splits.parquet").unlink()
+    assert pretrain_study(other, finished, "cpu") == "finished", "a table that is gone tells nothing"
+    pq.write_table(table.slice(1), tmp_path / "splits.parquet")
+    with pytest.raises(TrainingError, match="splits.parquet was .*--name"):
+        pretrain_study(other, finished, "cpu")
 
 
 def test_the_same_call_after_the_end_does_nothing(finished: Run, study_file: Path) -> None:

@@ -33,7 +33,7 @@ from mast.study.products import STORE
 from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.optimiser import Group
-from mast.training.run import STARTED_FROM, Run
+from mast.training.run import SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import UNBOUND, take_encoder, take_part
 
 SETTINGS: Any = {
@@ -198,6 +198,7 @@ def pretrain_study(
     store = AudioStore(existing(study, STORE))
     settings = {
         "data": store.fingerprint,
+        **tables_of(study, [SPLITS]),
         STARTED_FROM: known_identity(study.pretrain.start),
         **study.model_dump(mode="json", include=SETTINGS),
     }
