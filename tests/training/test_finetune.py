@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -377,6 +378,33 @@ def test_rehearsal_knows_the_splits_and_no_labels(study_file: Path) -> None:
     study = study_with(study_file)
     known = learned_under(study, AudioStore(join(study.work, "audio.lance")), "rehearse")
     assert known["splits.parquet"] and "annotations.parquet" not in known
+
+
+@pytest.mark.parametrize(
+    ("verb", "change"),
+    [
+        ("rehearse", ()),
+        ("train", ("train.rehearsed_share=0.5",)),
+        ("train", ("train.quiet_backgrounds=true",)),
+    ],
+)
+def test_a_run_that_hears_quiet_sound_knows_how_much_of_it_is_quiet(
+    verb: str, change: tuple[str, ...], study_file: Path, tmp_path: Path
+) -> None:
+    def learned(*more: str) -> dict[str, Any]:
+        study = study_with(study_file, *change, *more)
+        return learned_under(study, AudioStore(join(study.work, "audio.lance")), verb)
+
+    now = learned()
+    Run(tmp_path).open({name: value for name, value in now.items() if name != "rehearse"})  # an older run
+    Run(tmp_path).check(now)
+    with pytest.raises(TrainingError, match=r"rehearse.quiet_share was 0.5, is now 0.1\. Give"):
+        Run(tmp_path).check(learned("rehearse.quiet_share=0.1"))
+
+
+def test_a_run_that_hears_no_quiet_sound_does_not_mind_how_much_of_it_is_quiet(study_file: Path) -> None:
+    study = study_with(study_file)
+    assert "rehearse" not in learned_under(study, AudioStore(join(study.work, "audio.lance")))
 
 
 def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_path: Path) -> None:

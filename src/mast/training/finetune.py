@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -337,12 +337,20 @@ def varied(
 
 def learned_under(study: Study, store: AudioStore, verb: str = "train") -> dict[str, Any]:
     """All that decides what a run of a verb learns; rehearsal sees no label, but which sound has none."""
+    is_rehearsal, settings = verb == "rehearse", study.train
+    hears_quiet = is_rehearsal or settings.rehearsed_share > 0 or settings.quiet_backgrounds
     return {
         "data": store.fingerprint,
-        **tables_of(study, [SPLITS] if verb == "rehearse" else [ANNOTATIONS, SPLITS]),
-        STARTED_FROM: known_identity(study.train.start),
-        **study.model_dump(mode="json", include=SETTINGS),
+        **tables_of(study, [SPLITS] if is_rehearsal else [ANNOTATIONS, SPLITS]),
+        STARTED_FROM: known_identity(settings.start),
+        **settings_of(study, SETTINGS, hears_quiet=hears_quiet),
     }
+
+
+def settings_of(study: Study, groups: Iterable[str], *, hears_quiet: bool) -> dict[str, Any]:
+    """Groups of settings, and for a run that hears quiet chunks also how many of all chunks these are."""
+    quiet = {"rehearse": {"quiet_share"}} if hears_quiet else {}
+    return study.model_dump(mode="json", include={**dict.fromkeys(groups, True), **quiet})
 
 
 def train_study(
