@@ -22,7 +22,7 @@ from mast.config import Augmentation, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks
 from mast.detection.chunks import predict_chunks
 from mast.errors import ModelError, TrainingError
-from mast.models.checkpoint import Description, save_model
+from mast.models.checkpoint import Description, load_model, save_model
 from mast.models.encoder import SIZES, Encoder, EncoderShape
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
@@ -328,6 +328,20 @@ def test_a_pretrained_encoder_is_taken_over_and_rests_until_its_turn(
     assert any(name.startswith("encoder.norm") for name in moved) and any(
         name.startswith("head") for name in moved
     )
+
+
+def test_an_encoder_that_never_opens_stays_as_it_was(study_file: Path, tmp_path: Path) -> None:
+    start = pretrained(study_with(study_file), tmp_path / "start")
+    study = study_with(study_file, f"train.start={start}", "train.unfreezing.blocks=0", "train.epochs=1")
+    run = Run(tmp_path / "run")
+    learn(study, run)
+    before, after = (load_model(place)[1] for place in (start, str(run.model)))
+    moved = [
+        name
+        for name in before
+        if not name.endswith("pos_embed") and not torch.equal(before[name], after[name])
+    ]
+    assert not moved
 
 
 def test_a_detector_goes_on_from_another_and_not_from_one_that_is_built_otherwise(

@@ -46,7 +46,7 @@ from mast.training.pseudo_labels import confidence, silenced, valid_boxes
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
-from mast.training.unfreezing import encoder_groups, open_blocks, thaw
+from mast.training.unfreezing import encoder_groups, keeps_encoder, open_blocks, thaw
 
 SETTINGS = {
     "chunking",
@@ -190,8 +190,9 @@ class FinetuneRecipe:
         suit_attention(self.module)
         self.kept = kept
         if self.settings.start is not None:
-            blocks = open_blocks(self.settings.unfreezing, epoch, len(self.encoder.blocks))
-            self.module.frozen = thaw(self.encoder, blocks)
+            unfreezing = self.settings.unfreezing
+            blocks = open_blocks(unfreezing, epoch, len(self.encoder.blocks))
+            self.module.frozen = thaw(self.encoder, blocks, is_kept=keeps_encoder(unfreezing))
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:
         """Detection loss on validation chunks, as they are, divided by what all of them hold."""
