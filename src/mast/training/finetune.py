@@ -19,7 +19,6 @@ from mast.datasets.examples import detection_examples, noise_bank
 from mast.datasets.loading import Batch, Examples, read_batch
 from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
-from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.datasets.transforms import up_to_the_sound
 from mast.detection.chunks import boxes_up_to, predict_chunks
@@ -31,6 +30,7 @@ from mast.models.encoder import Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded
 from mast.models.locations import Locations, lattice
+from mast.normalisation import Normalisation
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.spectrogram import pad_frames
@@ -133,7 +133,8 @@ class FinetuneRecipe:
         self.study, self.store, self.settings = study, store, study.train
         self.ranks = ranks[1]
         self.description, detector = starting_detector(study, store, lesson.verb)
-        frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
+        normalisation = cast(Normalisation, self.description.normalisation)
+        frontend = FrontEnd(study.chunking, study.spectrogram, normalisation)
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
