@@ -293,8 +293,10 @@ def test_boxes_are_those_of_a_loop_over_all_chunks(
 def test_a_call_at_an_edge_is_clipped_and_a_sliver_is_dropped() -> None:
     events = np.array([[10.0, 1000, 10.3, 2000], [10.19, 1000, 10.6, 9000], [3.0, 500, 3.05, 600]])
     found = boxes_in_chunks(events, np.array([0.0, 10.24]), np.array([10.24, 10.24]), GRID)
-    assert found.of(0) == pytest.approx(np.array([[10.0, 1000, 10.24, 2000], [3.0, 500, 3.05, 600]]))
-    assert found.of(1) == pytest.approx(np.array([[0.0, 1000, 0.36, 9000]]))
+    assert found.chunk.tolist() == [0, 1, 0] and found.event.tolist() == [0, 1, 2]
+    assert found.boxes == pytest.approx(
+        np.array([[10.0, 1000, 10.24, 2000], [0.0, 1000, 0.36, 9000], [3.0, 500, 3.05, 600]])
+    )
     assert found.dropped == {CUT_SHORT: 2}
 
 
