@@ -32,7 +32,7 @@ from mast.datasets.chunk_boxes import (
     boxes_in_chunks,
 )
 from mast.datasets.split_summary import CALENDAR, SplitsSummary, render, split_study, splits_summary
-from mast.datasets.split_table import SPLITS_TABLE, _dealt, story_of, write_splits
+from mast.datasets.split_table import SPLITS_TABLE, UNCLEAR, _dealt, story_of, write_splits
 from mast.datasets.splits import (
     EDGE_S,
     SHARED,
@@ -293,8 +293,10 @@ def test_boxes_are_those_of_a_loop_over_all_chunks(
 def test_a_call_at_an_edge_is_clipped_and_a_sliver_is_dropped() -> None:
     events = np.array([[10.0, 1000, 10.3, 2000], [10.19, 1000, 10.6, 9000], [3.0, 500, 3.05, 600]])
     found = boxes_in_chunks(events, np.array([0.0, 10.24]), np.array([10.24, 10.24]), GRID)
-    assert found.of(0) == pytest.approx(np.array([[10.0, 1000, 10.24, 2000], [3.0, 500, 3.05, 600]]))
-    assert found.of(1) == pytest.approx(np.array([[0.0, 1000, 0.36, 9000]]))
+    assert found.chunk.tolist() == [0, 1, 0] and found.event.tolist() == [0, 1, 2]
+    assert found.boxes == pytest.approx(
+        np.array([[10.0, 1000, 10.24, 2000], [0.0, 1000, 0.36, 9000], [3.0, 500, 3.05, 600]])
+    )
     assert found.dropped == {CUT_SHORT: 2}
 
 
@@ -364,6 +366,33 @@ def test_only_what_was_looked_at_is_labelled(tmp_path: Path) -> None:
     ]
     assert [chunk.split for chunk in chunks[:10]] == ["train"] * 7 + ["guard"] * 2 + ["unlabelled"]
     assert {chunk.split for chunk in chunks[9:]} == {"unlabelled"}
+
+
+@pytest.mark.parametrize("held_out", [{}, {"far": {"sites": ["pond"]}}], ids=["in-domain", "held out"])
+def test_an_ignored_sound_and_an_animal_without_frequencies_set_their_chunks_aside(
+    tmp_path: Path, held_out: dict[str, Any]
+) -> None:
+    rows = [recording("a.wav", FIRST), recording("b.wav", FIRST + timedelta(hours=1))]
+    boxes = [
+        Annotation("card/a.wav", 6, 7, 1000, 2000, kind="ignored"),
+        Annotation("card/a.wav", 21, 22),
+        Annotation("card/a.wav", 40, 41, kind="noise"),
+        Annotation("card/b.wav", 6, 7, kind="ignored"),
+    ]
+    study = study_of(tmp_path, rows, all_reviewed(rows[:1]), boxes, held_out=held_out)
+    splits = {(chunk.recording_id, chunk.index): chunk.split for chunk in chunks_of(study)}
+    assert {key for key, split in splits.items() if split == "guard"} == {
+        ("card/a.wav", index) for index in (0, 1, 3, 4)
+    }, "chunks start every 5.12 s; noise is a negative, and what nobody reviewed stays unlabelled"
+    summary = splits_summary(str(tmp_path / SPLITS_TABLE))
+    assert summary.remarks == {UNCLEAR: 4} and f"4 x {UNCLEAR}" in shown(summary, 200)
+
+
+def test_an_ignored_sound_is_where_it_was_recorded_also_with_time_expansion(tmp_path: Path) -> None:
+    rows = [recording("bat.wav", FIRST, 3.0)]
+    boxes = [Annotation("card/bat.wav", 1.5, 1.51, 40_000, 60_000, kind="ignored")]
+    chunks = chunks_of(study_of(tmp_path, rows, all_reviewed(rows), boxes, time_expansion=10))
+    assert [chunk.split for chunk in chunks] == ["train", "guard", "guard", "train", "train"]
 
 
 def test_held_out_sound_keeps_its_pool_and_never_trains(tmp_path: Path) -> None:
@@ -669,8 +698,9 @@ def test_the_summary_is_the_papers_table(tmp_path: Path) -> None:
     boxes.append(Annotation(rows[0].recording_id, 3, 4))
     study = study_of(tmp_path, rows, all_reviewed(rows[:23]), boxes, held_out={"far": {"sites": ["hill"]}})
     summary = split_study(study)
-    far, unlabelled = summary.rows[-2:]
-    assert [row.split for row in summary.rows] == ["train", "val", "far", "unlabelled"]
+    far, guard, unlabelled = summary.rows[-3:]
+    assert [row.split for row in summary.rows] == ["train", "val", "far", "guard", "unlabelled"]
+    assert guard.chunks == 1, "that of the box without frequencies"
     assert (far.chunks, far.boxes, far.chunks_with_boxes, far.recordings, far.sites) == (33, 2, 2, 3, 1)
     assert far.hours == pytest.approx(3 / 60)
     assert (unlabelled.pool, unlabelled.chunks, unlabelled.hours) == ("far", 22, pytest.approx(2 / 60))

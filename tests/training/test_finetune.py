@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,9 +22,10 @@ from mast.config import Augmentation, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks
 from mast.detection.chunks import predict_chunks
 from mast.errors import ModelError, TrainingError
-from mast.models.checkpoint import Description, save_model
+from mast.models.checkpoint import Description, load_model, save_model
 from mast.models.encoder import SIZES, Encoder, EncoderShape
 from mast.models.loading import load_detector
+from mast.normalisation import Normalisation
 from mast.recordings.store import AudioStore
 from mast.storage import join
 from mast.training.devices import start_fabric
@@ -91,17 +93,19 @@ def with_boxes(recipe: FinetuneRecipe, count: int) -> list[int]:
     return [number for number, own in enumerate(every) if len(own)][:count]
 
 
-def pretrained(study: Study, folder: Path, shape: EncoderShape = SMALL, frames: int = 512) -> str:
+def pretrained(
+    study: Study, folder: Path, shape: EncoderShape = SMALL, normalisation: Normalisation | None = None
+) -> str:
     """An encoder at rest, of chunks twice as long."""
     torch.manual_seed(7)
-    encoder = Encoder(shape, frames)
+    encoder = Encoder(shape, 512)
     recipe = recipe_of(study)
     description = Description(
         kind="encoder",
         architecture={"encoder": {name: getattr(shape, name) for name in shape.__slots__}},
         spectrogram=study.spectrogram,
         chunking=study.chunking,
-        normalisation=recipe.module.frontend.normalisation,
+        normalisation=normalisation or recipe.module.frontend.normalisation,
         licence="none",
         source="made up",
     )
@@ -329,6 +333,20 @@ def test_a_pretrained_encoder_is_taken_over_and_rests_until_its_turn(
     )
 
 
+def test_an_encoder_that_never_opens_stays_as_it_was(study_file: Path, tmp_path: Path) -> None:
+    start = pretrained(study_with(study_file), tmp_path / "start")
+    study = study_with(study_file, f"train.start={start}", "train.unfreezing.blocks=0", "train.epochs=1")
+    run = Run(tmp_path / "run")
+    learn(study, run)
+    before, after = (load_model(place)[1] for place in (start, str(run.model)))
+    moved = [
+        name
+        for name in before
+        if not name.endswith("pos_embed") and not torch.equal(before[name], after[name])
+    ]
+    assert not moved
+
+
 def test_a_detector_goes_on_from_another_and_not_from_one_that_is_built_otherwise(
     study_file: Path, trained: Run
 ) -> None:
@@ -340,6 +358,41 @@ def test_a_detector_goes_on_from_another_and_not_from_one_that_is_built_otherwis
         recipe_of(study_with(study_file, f"train.start={trained.model}", "model.levels=3"))
     with pytest.raises(ModelError, match="Set model.size"):
         recipe_of(study_with(study_file, f"train.start={trained.model}", "model.size=small"))
+
+
+def test_a_detector_that_hears_through_another_normalisation_is_refused_and_an_encoder_is_not(
+    study_file: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(study_with(study_file))
+    detector = str(tmp_path / "detector")
+    save_model(detector, recipe.description, recipe.module.detector.state_dict())
+    other = "normalisation=band-median"
+    with pytest.raises(
+        ModelError, match="normalisation dataset; .* normalisation band-median. Set normalisation=dataset"
+    ):
+        recipe_of(study_with(study_file, f"train.start={detector}", other))
+    encoder = pretrained(study_with(study_file), tmp_path / "encoder")
+    started = recipe_of(study_with(study_file, f"train.start={encoder}", other))
+    assert started.module.frontend.normalisation.kind == "band-median"
+
+
+def test_an_encoder_with_positions_and_numbers_of_its_own_keeps_them(
+    study_file: Path, tmp_path: Path
+) -> None:
+    """As Bird-MAE has: positions on a raster of 8 × 32, and other statistics than AudioMAE's."""
+    bird = Normalisation("audiomae", -7.2, 4.43)
+    start = pretrained(study_with(study_file), tmp_path, replace(SMALL, raster_tokens=32), bird)
+    recipe = recipe_of(study_with(study_file, f"train.start={start}", "normalisation=audiomae"))
+    assert recipe.description.normalisation == recipe.module.frontend.normalisation == bird
+    assert cast(Any, recipe.description.architecture)["encoder"]["raster_tokens"] == 32
+    tokens = recipe.encoder.pos_embed.shape[1]
+    assert torch.equal(
+        recipe.encoder.pos_embed, load_model(start)[1]["encoder.pos_embed"][:, :tokens]
+    ) and not torch.equal(recipe.encoder.pos_embed, Encoder(SMALL, 256).pos_embed)
+    measured = recipe_of(study_with(study_file, f"train.start={start}"))
+    assert (
+        measured.module.frontend.normalisation == recipe_of(study_with(study_file)).description.normalisation
+    )
 
 
 def test_a_run_is_not_taken_for_one_from_a_model_that_was_replaced(
@@ -377,6 +430,33 @@ def test_rehearsal_knows_the_splits_and_no_labels(study_file: Path) -> None:
     study = study_with(study_file)
     known = learned_under(study, AudioStore(join(study.work, "audio.lance")), "rehearse")
     assert known["splits.parquet"] and "annotations.parquet" not in known
+
+
+@pytest.mark.parametrize(
+    ("verb", "change"),
+    [
+        ("rehearse", ()),
+        ("train", ("train.rehearsed_share=0.5",)),
+        ("train", ("train.quiet_backgrounds=true",)),
+    ],
+)
+def test_a_run_that_hears_quiet_sound_knows_how_much_of_it_is_quiet(
+    verb: str, change: tuple[str, ...], study_file: Path, tmp_path: Path
+) -> None:
+    def learned(*more: str) -> dict[str, Any]:
+        study = study_with(study_file, *change, *more)
+        return learned_under(study, AudioStore(join(study.work, "audio.lance")), verb)
+
+    now = learned()
+    Run(tmp_path).open({name: value for name, value in now.items() if name != "rehearse"})  # an older run
+    Run(tmp_path).check(now)
+    with pytest.raises(TrainingError, match=r"rehearse.quiet_share was 0.5, is now 0.1\. Give"):
+        Run(tmp_path).check(learned("rehearse.quiet_share=0.1"))
+
+
+def test_a_run_that_hears_no_quiet_sound_does_not_mind_how_much_of_it_is_quiet(study_file: Path) -> None:
+    study = study_with(study_file)
+    assert "rehearse" not in learned_under(study, AudioStore(join(study.work, "audio.lance")))
 
 
 def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_path: Path) -> None:

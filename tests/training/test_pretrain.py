@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -21,6 +23,7 @@ from mast.errors import ConfigError, ModelError, TrainingError
 from mast.models.checkpoint import load_model, save_model
 from mast.models.encoder import SIZES
 from mast.models.loading import below, load_encoder
+from mast.normalisation import Normalisation
 from mast.recordings.store import AudioStore
 from mast.training import pretrain
 from mast.training.pretrain import PretrainRecipe, pretrain_study, starting_model
@@ -118,6 +121,21 @@ def test_the_model_says_what_it_learned_from_and_can_be_asked(finished: Run, stu
     with torch.no_grad():
         features = loaded.network(loaded.frontend(sound, torch.tensor([40_960])))
     assert features.shape == (1, 192, 8, 16)
+
+
+def test_a_finished_run_is_not_taken_for_one_of_other_splits(
+    finished: Run, study_file: Path, tmp_path: Path
+) -> None:
+    study = study_of(study_file, *LONGER)
+    other = study.model_copy(update={"work": str(tmp_path)})
+    for path in Path(study.work).iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    table = pq.read_table(tmp_path / "splits.parquet")
+    (tmp_path / "splits.parquet").unlink()
+    assert pretrain_study(other, finished, "cpu") == "finished", "a table that is gone tells nothing"
+    pq.write_table(table.slice(1), tmp_path / "splits.parquet")
+    with pytest.raises(TrainingError, match="splits.parquet was .*--name"):
+        pretrain_study(other, finished, "cpu")
 
 
 def test_the_same_call_after_the_end_does_nothing(finished: Run, study_file: Path) -> None:
@@ -220,6 +238,24 @@ def test_the_licence_of_a_model_goes_with_what_is_made_from_it(
     study = study_of(study_file, f"pretrain.start={tmp_path}")
     made, _ = starting_model(study, AudioStore(f"{study.work}/audio.lance"))
     assert made.licence == "CC BY-NC 4.0"
+
+
+def test_an_encoder_with_positions_and_numbers_of_its_own_keeps_them(
+    finished: Run, study_file: Path, tmp_path: Path
+) -> None:
+    """As Bird-MAE has: positions on a raster of 8 × 32, and other statistics than AudioMAE's."""
+    description, tensors = load_model(str(finished.model))
+    shape = {**cast(Any, description.architecture)["encoder"], "raster_tokens": 32}
+    bird = Normalisation("audiomae", -7.2, 4.43)
+    start = replace(description, kind="encoder", architecture={"encoder": shape}, normalisation=bird)
+    encoder = {name: value for name, value in tensors.items() if name.startswith("encoder.")}
+    save_model(str(tmp_path), start, encoder)
+    study = study_of(study_file, f"pretrain.start={tmp_path}", "normalisation=audiomae")
+    recipe = PretrainRecipe(study, AudioStore(f"{study.work}/audio.lance"))
+    made, model = recipe.description, recipe.module.model
+    assert made.normalisation == recipe.module.frontend.normalisation == bird
+    assert cast(Any, made.architecture)["encoder"] == shape
+    assert model.encoder.shape.raster_tokens == model.decoder.raster_tokens == 32
 
 
 @pytest.mark.parametrize(("chunk_s", "bins"), [(2.4, 128), (2.56, 96)])

@@ -9,7 +9,7 @@ from torch import nn
 from mast.config import Unfreezing
 from mast.models.encoder import Encoder, EncoderShape
 from mast.training.optimiser import adamw
-from mast.training.unfreezing import encoder_groups, open_blocks, thaw
+from mast.training.unfreezing import encoder_groups, keeps_encoder, open_blocks, thaw
 from tests.training.studies import QUICK
 
 DEPTH = 12
@@ -23,6 +23,7 @@ STAGES = {
     "supervised": (Unfreezing(), 200, {20: 3, 30: 6, 40: 9, 50: 12}),
     "the top three": (Unfreezing(max_blocks=4), 60, {20: 3, 30: 4}),
     "frozen": (Unfreezing(blocks=0), 60, {}),
+    "frozen by the most": (Unfreezing(max_blocks=0), 60, {}),
     "at once": (Unfreezing(first_epoch=0, blocks=12), 5, {0: 12}),
 }
 
@@ -49,9 +50,11 @@ def test_exactly_the_open_parameters_have_gradients_in_every_epoch(stage: str) -
     model, seen = encoder(), -1
     spec = torch.randn(1, 16, 16, generator=torch.Generator().manual_seed(1))
     for epoch in range(epochs):
-        frozen = thaw(model, open_blocks(settings, epoch, DEPTH))
+        frozen = thaw(model, open_blocks(settings, epoch, DEPTH), is_kept=keeps_encoder(settings))
         blocks = expected_open(changes, epoch)
-        names = {f"blocks.{number}." for number in range(DEPTH - blocks, DEPTH)} | {"norm."}
+        names = {f"blocks.{number}." for number in range(DEPTH - blocks, DEPTH)}
+        if changes:
+            names |= {"norm."}
         if blocks == DEPTH:
             names |= {"patch_embed.", "cls_token"}
         learns = {name for name, item in model.named_parameters() if item.requires_grad}
@@ -63,7 +66,10 @@ def test_exactly_the_open_parameters_have_gradients_in_every_epoch(stage: str) -
             continue
         seen = blocks
         model.zero_grad()
-        model(spec).square().sum().backward()
+        loss = model(spec).square().sum()
+        assert loss.requires_grad == bool(learns)
+        if learns:
+            loss.backward()
         assert {name for name, item in model.named_parameters() if item.grad is not None} == learns
 
 

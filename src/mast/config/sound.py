@@ -69,7 +69,10 @@ class Labels(Settings):
 
     animal: tuple[str, ...] = Field(default=("*",), description="Labels of animal sounds: what to find")
     noise: tuple[str, ...] = Field(default=(), description="Labels of other sounds: hard negatives")
-    ignored: tuple[str, ...] = Field(default=(), description="Labels that count as neither")
+    ignored: tuple[str, ...] = Field(
+        default=(),
+        description="Labels that count as neither: chunks with such a sound neither teach nor test",
+    )
 
     @model_validator(mode="after")
     def _each_label_once(self) -> Self:

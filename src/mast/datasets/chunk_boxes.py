@@ -39,11 +39,6 @@ class ChunkBoxes:
     boxes: Floats
     dropped: Counter[str]
 
-    def of(self, chunk: int) -> Floats:
-        """Boxes of one chunk. → (n, 4)"""
-        boxes: Floats = self.boxes[self.chunk == chunk]
-        return boxes
-
 
 def boxes_in_chunks(
     events: Floats, starts_s: Floats, filled_s: Floats, grid: MelGrid, time_expansion: float = 1.0

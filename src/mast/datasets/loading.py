@@ -1,6 +1,6 @@
 """From the prepared store to batches: chunks at fixed places with boxes and weights, or at any offset for pretraining.
 
-What is read stays int16, half the size of a wave; `Batch.waves` makes it one where the model is.
+What is read stays int16, half the size of a wave; `FrontEnd` makes it one where the model is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from torch import Tensor
 
 from mast.datasets.order import Order, randomness
 from mast.errors import ConfigError
-from mast.normalisation import mean_centred
-from mast.recordings.store import FULL_SCALE, AudioStore
+from mast.recordings.store import AudioStore
 
 Places = NDArray[np.int64]
 """(N, 2): any row of a recording in the store, and a first sample counted from that row's start."""
@@ -39,11 +38,6 @@ class Batch:
     filled: Tensor  # (B,) samples that are sound; the rest is padding
     boxes: tuple[Tensor, ...]  # B times (n, 4)
     weights: Tensor  # (B,)
-
-    def waves(self, device: torch.device | str = "cpu") -> Tensor:
-        """Mean-centred waves in -1…1, padding at zero (paper, Audio preprocessing). → (B, N)"""
-        sound = self.sound.to(device, torch.float32) / FULL_SCALE
-        return mean_centred(sound, self.filled.to(device))
 
 
 class Examples(Protocol):

@@ -28,17 +28,12 @@ class Order:
     seed: int
     rank: int = 0
     ranks: int = 1
-    shuffled: bool = True
     whole_batches: bool = False
 
     @property
     def steps_per_epoch(self) -> int:
         """Batches of an epoch."""
         return self.examples // self.batch if self.whole_batches else -(-self.examples // self.batch)
-
-    def epoch_of(self, step: int) -> int:
-        """The epoch that a step belongs to."""
-        return step // self.steps_per_epoch
 
     def from_step(self, step: int) -> Iterator[tuple[int, Examples]]:
         """(epoch, this rank's examples) of a step and all that follow, without end."""
@@ -51,8 +46,6 @@ class Order:
 
     def order(self, epoch: int) -> Examples:
         """All examples in the order of an epoch."""
-        if not self.shuffled:
-            return np.arange(self.examples)
         return randomness(self.seed, epoch).permutation(self.examples)
 
 

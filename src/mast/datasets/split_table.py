@@ -26,9 +26,11 @@ from mast.datasets.splits import (
     Dealt,
     Integers,
     Labelled,
+    Mask,
     Plan,
     Rule,
     held_out_rules,
+    merged,
     plan_blocks,
     pool_of,
     reaches,
@@ -59,6 +61,7 @@ COLUMNS = [
 
 UNTIMED = "recording without a trusted clock: no rule about dates fits it"
 LOST_BOXES = "box of a recording that is left out"
+UNCLEAR = "chunk set aside: in it is an ignored sound, or an animal without frequencies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def write_splits(study: Study) -> str:
     reviewed = reviewed_by_recording(study)
     boxes = boxes_by_recording(study, "animal")
     plan = plan_blocks(_labelled(study, reviewed), study.splits, _dealt(study))
-    writer_of = ChunkWriter(study, plan, reviewed, boxes)
+    writer_of = ChunkWriter(study, plan, reviewed, boxes, boxes_by_recording(study, "ignored"))
     account, location = Account(), join(study.work, SPLITS_TABLE)
     schema = arrow_schema(SplitChunk)
     with written_whole(location) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -238,6 +241,7 @@ class ChunkWriter:
     plan: Plan
     reviewed: Mapping[str, Floats]
     boxes: dict[str, Floats]
+    ignored: Mapping[str, Floats]
 
     def boxes_left(self) -> int:
         """Boxes whose recordings did not come by."""
@@ -260,13 +264,13 @@ class ChunkWriter:
         for sound, end, count in zip(sounds, ends, counts, strict=True):
             here = slice(end - count, end)
             if sound.recording_id in self.reviewed:
-                split[here] = self._splits(sound, start_s[here], filled_s[here])
+                split[here] = self._splits(sound, start_s[here], filled_s[here], account)
             if sound.recording_id in self.boxes:
                 boxes[here] = self._box_counts(sound, start_s[here], filled_s[here], account)
         return self._arrow(sounds, row, (index, start_s, filled_s, split, boxes))
 
-    def _splits(self, sound: Sound, start_s: Floats, filled_s: Floats) -> Integers:
-        """Codes of a reviewed recording's chunks: a chunk that was looked at only in part is guard. (n,) → (n,)"""
+    def _splits(self, sound: Sound, start_s: Floats, filled_s: Floats, account: Account) -> Integers:
+        """Codes of a reviewed recording's chunks: looked at in part only, or unclear, they are guard. (n,) → (n,)"""
         begin_s, end_s = start_s / sound.time_expansion, (start_s + filled_s) / sound.time_expansion
         spans = reviewed_spans(self.reviewed[sound.recording_id], sound.duration_s)
         touched, whole = reaches(spans, begin_s, end_s)
@@ -277,7 +281,18 @@ class ChunkWriter:
             at_s = self.plan.positions_s[sound.recording_id]
             blocks = self.plan.blocks[sound.site]
             codes[whole] = blocks.split_at(begin_s[whole] + at_s, end_s[whole] + at_s)
+        set_aside = whole & (codes != GUARD) & self._unclear(sound.recording_id, begin_s, end_s)
+        account.remarks[UNCLEAR] += int(set_aside.sum())
+        codes[set_aside] = GUARD
         return codes
+
+    def _unclear(self, recording_id: str, begin_s: Floats, end_s: Floats) -> Mask:
+        """Which stretches have a sound that is neither a box to learn nor background. (n,) → (n,)"""
+        none = np.zeros((0, 4))
+        animals = self.boxes.get(recording_id, none)
+        without_frequencies = animals[np.isnan(animals).any(axis=1)]
+        sounds = np.concatenate([self.ignored.get(recording_id, none), without_frequencies])
+        return reaches(merged(sounds[:, 0::2]), begin_s, end_s)[0]
 
     def _box_counts(self, sound: Sound, start_s: Floats, filled_s: Floats, account: Account) -> Integers:
         settings = self.study.spectrogram

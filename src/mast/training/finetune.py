@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from mast.datasets.examples import detection_examples, noise_bank
 from mast.datasets.loading import Batch, Examples, read_batch
 from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
-from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.datasets.transforms import up_to_the_sound
 from mast.detection.chunks import boxes_up_to, predict_chunks
@@ -31,6 +30,7 @@ from mast.models.encoder import Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded
 from mast.models.locations import Locations, lattice
+from mast.normalisation import Normalisation
 from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.spectrogram import pad_frames
@@ -46,7 +46,7 @@ from mast.training.pseudo_labels import confidence, silenced, unsure_boxes, vali
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
-from mast.training.unfreezing import encoder_groups, open_blocks, thaw
+from mast.training.unfreezing import encoder_groups, keeps_encoder, open_blocks, thaw
 
 SETTINGS = {
     "chunking",
@@ -133,7 +133,8 @@ class FinetuneRecipe:
         self.study, self.store, self.settings = study, store, study.train
         self.ranks = ranks[1]
         self.description, detector = starting_detector(study, store, lesson.verb)
-        frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
+        normalisation = cast(Normalisation, self.description.normalisation)
+        frontend = FrontEnd(study.chunking, study.spectrogram, normalisation)
         detector.to(memory_format=torch.channels_last)  # convolutions learn almost twice as fast
         self.module = Finetuning(frontend, detector, self.settings)
         self.encoder = cast(Encoder, detector.encoder)
@@ -191,8 +192,9 @@ class FinetuneRecipe:
         suit_attention(self.module)
         self.kept = kept
         if self.settings.start is not None:
-            blocks = open_blocks(self.settings.unfreezing, epoch, len(self.encoder.blocks))
-            self.module.frozen = thaw(self.encoder, blocks)
+            unfreezing = self.settings.unfreezing
+            blocks = open_blocks(unfreezing, epoch, len(self.encoder.blocks))
+            self.module.frozen = thaw(self.encoder, blocks, is_kept=keeps_encoder(unfreezing))
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:
         """Detection loss on validation chunks, as they are, divided by what all of them hold."""
@@ -338,12 +340,20 @@ def varied(
 
 def learned_under(study: Study, store: AudioStore, verb: str = "train") -> dict[str, Any]:
     """All that decides what a run of a verb learns; rehearsal sees no label, but which sound has none."""
+    is_rehearsal, settings = verb == "rehearse", study.train
+    hears_quiet = is_rehearsal or settings.rehearsed_share > 0 or settings.quiet_backgrounds
     return {
         "data": store.fingerprint,
-        **tables_of(study, [SPLITS] if verb == "rehearse" else [ANNOTATIONS, SPLITS]),
-        STARTED_FROM: known_identity(study.train.start),
-        **study.model_dump(mode="json", include=SETTINGS),
+        **tables_of(study, [SPLITS] if is_rehearsal else [ANNOTATIONS, SPLITS]),
+        STARTED_FROM: known_identity(settings.start),
+        **settings_of(study, SETTINGS, hears_quiet=hears_quiet),
     }
+
+
+def settings_of(study: Study, groups: Iterable[str], *, hears_quiet: bool) -> dict[str, Any]:
+    """Groups of settings, and for a run that hears quiet chunks also how many of all chunks these are."""
+    quiet = {"rehearse": {"quiet_share"}} if hears_quiet else {}
+    return study.model_dump(mode="json", include={**dict.fromkeys(groups, True), **quiet})
 
 
 def train_study(

@@ -15,17 +15,16 @@ from mast.config import PATCH, Pretrain, Study
 from mast.datasets.examples import detection_examples, pretraining_examples
 from mast.datasets.loading import Batch, read_batch
 from mast.datasets.order import spread
-from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.errors import ConfigError
 from mast.models.checkpoint import Description, known_identity, save_model
 from mast.models.decoder import DECODERS, WINDOW, Decoder
 from mast.models.devices import suit_attention
-from mast.models.encoder import SIZES, Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import below
 from mast.models.mae import MaskedAutoencoder, reconstruction_loss, restored, unpatched
 from mast.models.masking import Mask, hide_any, hide_moments_and_bands, noise
+from mast.normalisation import Normalisation
 from mast.pictures.reconstruction import draw_reconstruction
 from mast.recordings.store import AudioStore
 from mast.spectrogram import frames_of
@@ -33,8 +32,8 @@ from mast.study.products import STORE
 from mast.training.devices import start_fabric
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.optimiser import Group
-from mast.training.run import STARTED_FROM, Run
-from mast.training.starting import UNBOUND, take_encoder, take_part
+from mast.training.run import SPLITS, STARTED_FROM, Run, tables_of
+from mast.training.starting import UNBOUND, starting_encoder, starting_normalisation, take_part
 
 SETTINGS: Any = {
     "chunking": True,
@@ -76,7 +75,8 @@ class PretrainRecipe:
         self.study, self.store, self.settings = study, store, study.pretrain
         self.rank, self.ranks = ranks
         self.description, model = starting_model(study, store)
-        frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
+        normalisation = cast(Normalisation, self.description.normalisation)
+        frontend = FrontEnd(study.chunking, study.spectrogram, normalisation)
         self.module = Pretraining(frontend, model, self.settings)
         self.sound = Sound(store, pretraining_examples(study, store, self.settings.seed))
         self.held = detection_examples(study, store, "val").chunks
@@ -158,24 +158,20 @@ def starting_model(study: Study, store: AudioStore) -> tuple[Description, Masked
     frames = frames_of(study.chunking.chunk_s, study.spectrogram)
     _check_windows(study, frames)
     torch.manual_seed(settings.seed)
-    shape = replace(SIZES[size], bins=study.spectrogram.bins)
-    encoder = Encoder(shape, frames)
+    encoder, start, tensors = starting_encoder(study, settings.start)
+    shape = encoder.shape
     model = MaskedAutoencoder(encoder, Decoder(DECODERS[size][settings.decoder], shape, frames))
-    parent, licence = None, UNBOUND
-    if settings.start:
-        start, tensors = take_encoder(settings.start, study, encoder)
-        parent, licence = start.identity, start.licence
-        if start.architecture.get("decoder") == asdict(model.decoder.shape):
-            take_part(model.decoder, below(tensors, "decoder."), shape.raster_tokens)
+    if start and start.architecture.get("decoder") == asdict(model.decoder.shape):
+        take_part(model.decoder, below(tensors, "decoder."), shape.raster_tokens)
     return Description(
         kind="masked-autoencoder",
         architecture={"encoder": asdict(shape), "decoder": asdict(model.decoder.shape)},
         spectrogram=study.spectrogram,
         chunking=study.chunking,
-        normalisation=read_normalisation(study),
-        licence=licence,
+        normalisation=starting_normalisation(study, start),
+        licence=start.licence if start else UNBOUND,
         source=f"mast pretrain{f', started from {settings.start}' if settings.start else ''}",
-        parent=parent,
+        parent=start.identity if start else None,
         data=store.fingerprint,
     ), model
 
@@ -198,6 +194,7 @@ def pretrain_study(
     store = AudioStore(existing(study, STORE))
     settings = {
         "data": store.fingerprint,
+        **tables_of(study, [SPLITS]),
         STARTED_FROM: known_identity(study.pretrain.start),
         **study.model_dump(mode="json", include=SETTINGS),
     }

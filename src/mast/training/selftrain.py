@@ -33,7 +33,7 @@ from mast.pictures.predictions import draw_predictions
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import is_first_process
-from mast.training.finetune import SETTINGS, train_study
+from mast.training.finetune import SETTINGS, settings_of, train_study
 from mast.training.lessons import Lesson, Redrawn
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
@@ -92,7 +92,8 @@ def selftrain_study(
 ) -> Taught:
     """Improve a detector on a study's unlabelled sound, or go on with it. The model is the last round's that stood."""
     store = AudioStore(existing(study, STORE))
-    settings = study.model_dump(mode="json", include=SETTINGS - {"train"} | {"selftrain"})
+    groups = SETTINGS - {"train"} | {"selftrain"}
+    settings = settings_of(study, groups, hears_quiet=study.selftrain.rehearsed_share > 0)
     learned = {
         "data": store.fingerprint,
         **tables_of(study, [ANNOTATIONS, SPLITS]),
