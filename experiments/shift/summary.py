@@ -175,7 +175,7 @@ def summary(
     differences = {}
     for pair in PAIRS:
         name, sides = " - ".join(pair), [roles[role] or "" for role in pair]
-        seeds = comparable_seeds(*sides, held)
+        seeds = comparable_seeds(sides[0], sides[1], held)
         first, second = ([own for seed, own in held.get(side, {}).items() if seed in seeds] for side in sides)
         if first and second:
             differences[name] = {
