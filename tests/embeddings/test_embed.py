@@ -51,10 +51,50 @@ def test_a_run_without_sounds_has_an_empty_table(tmp_path, encoder):
     assert rows_of(embedded_here(run, encoder)) == []
 
 
-def test_a_run_without_parts_needs_no_process(tmp_path, encoder):
-    result = embed_events(write_run(tmp_path / "found", [None]), encoder, compute=ONE)
-    assert (result.events, result.added, result.unfinished) == (0, 0, 1)
-    assert "1 parts of the run are not done yet: finish mast detect" in result.summary()
+def test_a_run_with_too_few_sounds_so_far_is_refused_and_begun_once_it_is_finished(
+    run, encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(whitening, "ENOUGH", len(events_of(run, "events")))
+    again = copied(run, tmp_path / "found")
+    shutil.move(f"{again}/status", tmp_path)
+    with pytest.raises(
+        StorageError, match=r"3 parts .* not done yet.*Finish mast detect, then run this again"
+    ):
+        embed_events(again, encoder, compute=ONE)
+    Path(again, "status").mkdir()
+    shutil.copy(tmp_path / "status" / "part-000000.parquet", f"{again}/status")
+    with pytest.raises(StorageError, match="2 parts of the run are not done yet"):
+        embed_events(again, encoder, compute=ONE)
+    shutil.copytree(tmp_path / "status", f"{again}/status", dirs_exist_ok=True)
+    result = embed_events(again, encoder, compute=ONE)
+    assert whitening.read_whitening(result.table).is_measured
+    assert "could be heard" not in result.summary()
+
+
+def test_what_was_measured_too_early_is_measured_anew_before_the_first_sound(
+    run, encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(whitening, "ENOUGH", 10**6)
+    place = embedded_here(run, encoder, str(tmp_path / "table.lance"), numbers=[])
+    assert not whitening.read_whitening(place).is_measured
+    monkeypatch.setattr(whitening, "ENOUGH", 10)
+    assert "could be heard" not in embed_events(run, encoder, out=place, compute=ONE).summary()
+    assert whitening.read_whitening(place).is_measured
+
+
+def test_vectors_of_few_sounds_stay_as_they_are_and_that_is_told(run, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(whitening, "ENOUGH", 10**6)
+    place = embedded_here(run, encoder, str(tmp_path / "table.lance"))
+    told = embed_events(run, encoder, out=place, compute=ONE).summary()
+    assert "fewer than 200 sounds could be heard" in told
+    assert f"Now there are more: delete {place} and run this again." in told
+    few = embed.EmbedResult("table", "m0", 32, events=199, is_whitened=False).summary()
+    assert "fewer than 200 sounds could be heard" in few and "delete" not in few
+
+
+def test_parts_that_are_not_done_yet_are_told():
+    told = embed.EmbedResult("table", "m0", 32, unfinished=1).summary()
+    assert "1 parts of the run are not done yet: finish mast detect" in told
 
 
 def test_every_sound_has_a_row_with_what_is_known_and_a_vector_of_unit_length(run, embedded, encoder):
