@@ -211,7 +211,7 @@ def _reason(error: Exception, found: Found, recording_id: str, rate_hz: int) -> 
     location, expansion = found.place(collection, path), found.expansions[collection]
     check_reachable(found.roots[collection])
     reason = in_words(error, location)
-    if can_be_read(location, rate_hz, expansion):
+    if can_be_read(location, rate_hz, expansion, found.cut_short.get(recording_id)):
         raise PassingError(f"{location}: {reason} When it was read again, nothing was wrong.") from None
     return reason
 
@@ -220,8 +220,8 @@ def _recording_cuts(
     found: Found, recording_id: str, bounds: NDArray[np.float64], encoder: BoxEncoder
 ) -> Iterator[Cut]:
     collection, path = found.split_id(recording_id)
-    expansion = found.expansions[collection]
-    with open_audio(found.place(collection, path), encoder.rate_hz, expansion) as audio:
+    place, expansion = found.place(collection, path), found.expansions[collection]
+    with open_audio(place, encoder.rate_hz, expansion, found.cut_short.get(recording_id)) as audio:
         yield from cut_chunks(audio, bounds, encoder, expansion)
 
 
