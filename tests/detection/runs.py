@@ -77,6 +77,7 @@ def write_run(folder, parts: list[list[Row] | None], root="cards", expansion: fl
         "mast_version": "9.9",
         "fingerprint": "f0",
         "settings": {"model": MODEL, "threshold": 0.2},
+        "model": {"thresholds": {"score": 0.2}},
         "collections": {"card": {"root": str(root), "time_expansion": expansion}},
         "parts": len(parts),
     }

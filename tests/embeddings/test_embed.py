@@ -14,20 +14,27 @@ import lance
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 
+from mast.config import Collection
 from mast.detection import plan
 from mast.detection.archive import Asked
+from mast.detection.examples import Lottery, draw_examples
 from mast.detection.found import open_found
 from mast.detection.local import Compute
 from mast.detection.part import PassingError
 from mast.embeddings import embed, table, whitening
 from mast.embeddings.boxes import pool_named
 from mast.embeddings.embed import embed_events
+from mast.embeddings.examples import Example, hear_examples
+from mast.embeddings.neighbours import box_query, encoder_of_table, place_of
 from mast.embeddings.part import OUTSIDE, Orders, embed_part, open_encoder
+from mast.embeddings.sheet import drawn
 from mast.embeddings.table import append, open_vectors, parts_in
 from mast.errors import ConfigError, MastError, MissingExtraError, ModelError, StorageError
-from mast.events import event_id
+from mast.events import Event, Recording, event_id, from_table
 from mast.recordings.children import Child
+from mast.recordings.scan import scan
 from mast.storage import held_alone
 from tests.detection.archives import card, heard, opened
 from tests.detection.archives import rows as events_of
@@ -51,10 +58,50 @@ def test_a_run_without_sounds_has_an_empty_table(tmp_path, encoder):
     assert rows_of(embedded_here(run, encoder)) == []
 
 
-def test_a_run_without_parts_needs_no_process(tmp_path, encoder):
-    result = embed_events(write_run(tmp_path / "found", [None]), encoder, compute=ONE)
-    assert (result.events, result.added, result.unfinished) == (0, 0, 1)
-    assert "1 parts of the run are not done yet: finish mast detect" in result.summary()
+def test_a_run_with_too_few_sounds_so_far_is_refused_and_begun_once_it_is_finished(
+    run, encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(whitening, "ENOUGH", len(events_of(run, "events")))
+    again = copied(run, tmp_path / "found")
+    shutil.move(f"{again}/status", tmp_path)
+    with pytest.raises(
+        StorageError, match=r"3 parts .* not done yet.*Finish mast detect, then run this again"
+    ):
+        embed_events(again, encoder, compute=ONE)
+    Path(again, "status").mkdir()
+    shutil.copy(tmp_path / "status" / "part-000000.parquet", f"{again}/status")
+    with pytest.raises(StorageError, match="2 parts of the run are not done yet"):
+        embed_events(again, encoder, compute=ONE)
+    shutil.copytree(tmp_path / "status", f"{again}/status", dirs_exist_ok=True)
+    result = embed_events(again, encoder, compute=ONE)
+    assert whitening.read_whitening(result.table).is_measured
+    assert "could be heard" not in result.summary()
+
+
+def test_what_was_measured_too_early_is_measured_anew_before_the_first_sound(
+    run, encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(whitening, "ENOUGH", 10**6)
+    place = embedded_here(run, encoder, str(tmp_path / "table.lance"), numbers=[])
+    assert not whitening.read_whitening(place).is_measured
+    monkeypatch.setattr(whitening, "ENOUGH", 10)
+    assert "could be heard" not in embed_events(run, encoder, out=place, compute=ONE).summary()
+    assert whitening.read_whitening(place).is_measured
+
+
+def test_vectors_of_few_sounds_stay_as_they_are_and_that_is_told(run, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(whitening, "ENOUGH", 10**6)
+    place = embedded_here(run, encoder, str(tmp_path / "table.lance"))
+    told = embed_events(run, encoder, out=place, compute=ONE).summary()
+    assert "fewer than 200 sounds could be heard" in told
+    assert f"Now there are more: delete {place} and run this again." in told
+    few = embed.EmbedResult("table", "m0", 32, events=199, is_whitened=False).summary()
+    assert "fewer than 200 sounds could be heard" in few and "delete" not in few
+
+
+def test_parts_that_are_not_done_yet_are_told():
+    told = embed.EmbedResult("table", "m0", 32, unfinished=1).summary()
+    assert "1 parts of the run are not done yet: finish mast detect" in told
 
 
 def test_every_sound_has_a_row_with_what_is_known_and_a_vector_of_unit_length(run, embedded, encoder):
@@ -408,6 +455,52 @@ def test_a_child_tells_its_troubles_in_words(run, encoder, tmp_path):
         "error": f"{place}: there are no vectors. Make them with mast embed.",
         "may_pass": False,
     }
+
+
+@pytest.fixture
+def cut_run(tmp_path, encoder):
+    """A run over a recording that was cut short, with a sound just before the break; and the box of that sound."""
+    root = tmp_path / "card"
+    root.mkdir()
+    sound = np.random.default_rng(0).normal(0, 0.1, 10 * 48_000)
+    soundfile.write(root / "cut.flac", sound, 48_000)
+    os.truncate(root / "cut.flac", (root / "cut.flac").stat().st_size * 6 // 10)
+    scan({"card": Collection(root=str(root))}, str(tmp_path / "scanned.parquet"))
+    (item,) = from_table(pq.read_table(tmp_path / "scanned.parquet"), Recording)
+    own = event(item, item.duration_s - 0.5)
+    return write_run(tmp_path / "found", [[(item, status_of(item, 1), [own])]], root=root), own
+
+
+def test_a_sound_near_the_end_of_a_recording_that_was_cut_short_is_heard_and_shown(cut_run, encoder):
+    run, own = cut_run
+    found = open_found(run)
+    place = embedded_here(run, encoder)
+    (row,) = rows_of(place)
+    box = Event(own.recording_id, own.start_s, own.end_s, own.low_hz, own.high_hz)
+    query = box_query(found, place, box, device="cpu")
+    np.testing.assert_allclose(query.vector, row["vector"], atol=0.02)
+    assert all(drawn(query.location, query.time_expansion, query.frames, row_bounds(row))[:2])
+    story = open_vectors(place)[1]
+    example = Example("a", own.recording_id, *place_of(found, own.recording_id), row_bounds(row))
+    assert hear_examples([example], encoder_of_table(place, story, encoder, "cpu")).boxes == (example,)
+    lottery = Lottery()
+    for part in found.parts():
+        lottery.add(part)
+    examples, reasons = draw_examples(found, lottery.chosen())
+    assert len(examples) == 1 and not reasons
+
+
+def row_bounds(row):
+    return tuple(row[name] for name in ("start_s", "low_hz", "end_s", "high_hz"))
+
+
+def test_a_recording_that_was_cut_short_is_read_again_only_as_far_as_it_can_be(cut_run, encoder, monkeypatch):
+    run, _ = cut_run
+    place = embedded_here(run, encoder, numbers=[])
+    hearing = open_encoder(Orders(run, place, encoder, open_vectors(place)[1].model, "last"), "cpu")
+    monkeypatch.setattr("mast.embeddings.part.cut_chunks", lambda *_: 1 / 0)
+    with pytest.raises(PassingError, match="When it was read again, nothing was wrong"):
+        embed_part(open_found(run), 0, hearing, place)
 
 
 def test_a_made_up_sound_is_embedded_where_it_says(tmp_path, encoder):

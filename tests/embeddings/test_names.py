@@ -102,8 +102,8 @@ def test_examples_that_cannot_be_heard_are_counted(embedded, run):
     known = rows(run, "events")[0]
     where = found.place(*found.split_id(known["recording_id"]))
     boxes = [
-        Example("a", "card/none.WAV", "none.WAV", 1.0, (0.0, 10.0, 1.0, 20.0)),
-        Example("a", known["recording_id"], where, 1.0, (0.0, 9000.0, 1.0, 9500.0)),
+        Example("a", "card/none.WAV", "none.WAV", 1.0, None, (0.0, 10.0, 1.0, 20.0)),
+        Example("a", known["recording_id"], where, 1.0, None, (0.0, 9000.0, 1.0, 9500.0)),
     ]
     story = open_vectors(f"{run}/embeddings.lance")[1]
     heard = hear_examples(boxes, encoder_of_table(f"{run}/embeddings.lance", story, story.location, "cpu"))

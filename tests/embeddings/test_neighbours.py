@@ -25,7 +25,7 @@ COUNT = 300
 
 
 def query(vector, name="none") -> Query:
-    return Query(name, Event("x", 0.0, 1.0, 1.0, 2.0), "x", 1.0, np.asarray(vector, np.float16))
+    return Query(name, Event("x", 0.0, 1.0, 1.0, 2.0), "x", 1.0, None, np.asarray(vector, np.float16))
 
 
 def naive(vectors, vector, top, keep=lambda number: True) -> list[tuple[str, float]]:

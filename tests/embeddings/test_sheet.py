@@ -66,7 +66,7 @@ def test_the_table_has_all_that_the_page_has_no_room_for(asked, embedded, tmp_pa
 def test_names_stay_text_and_what_cannot_be_read_is_said(tmp_path):
     run = write_run(tmp_path, [], root=f"/nowhere/{NAUGHTY}")
     made_table(f"{run}/t.lance", clustered(3), site=[NAUGHTY] * 3, recording_id=[f"card/{NAUGHTY}.WAV"] * 3)
-    query = Query("name", Event(NAUGHTY, 0.0, 1.0, 1.0, 2.0), NAUGHTY, 1.0, clustered(3)[0])
+    query = Query("name", Event(NAUGHTY, 0.0, 1.0, 1.0, 2.0), NAUGHTY, 1.0, None, clustered(3)[0])
     alike = neighbours(f"{run}/t.lance", query, top=2)
     page = sheet_page(open_found(run), query, alike, Wanted(sites=(NAUGHTY,)))
     assert "<script" not in page and "&lt;script&gt;" in page and "<audio" not in page

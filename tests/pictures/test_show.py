@@ -1,5 +1,6 @@
 """`mast show`: the right recording, the right boxes, the right clock, or an error that says what to do."""
 
+import os
 from datetime import UTC, datetime
 
 import matplotlib.image
@@ -41,6 +42,14 @@ def test_of_a_long_recording_a_minute_is_shown(tmp_path):
     soundfile.write(tmp_path / "long.wav", np.zeros(8000 * 100), 8000)
     shown = show(str(tmp_path / "long.wav"), [], tmp_path / "long.png", span_s=(30, None))
     assert (shown.start_s, shown.end_s) == (30, 90)
+
+
+def test_a_recording_that_was_cut_short_is_shown_as_far_as_it_can_be_read(tmp_path):
+    path = tmp_path / "cut.flac"
+    soundfile.write(path, np.random.default_rng(0).normal(0, 0.1, 8000 * 20), 8000)
+    os.truncate(path, path.stat().st_size * 6 // 10)
+    shown = show(str(path), [], tmp_path / "cut.png")
+    assert shown.end_s == shown.duration_s == pytest.approx(12, abs=1)
 
 
 def test_only_boxes_within_the_span_count(recording, tmp_path):

@@ -132,9 +132,26 @@ def test_quarantined_files_and_duplicates_are_left_out_and_counted(tmp_path: Pat
     assert len({row["recording_id"] for row in work.rows()}) == 3
 
 
+@pytest.mark.parametrize("seconds", [9.0, 60.0])
+def test_what_was_cut_short_before_the_scan_is_kept_as_far_as_it_can_be_read(
+    tmp_path: Path, seconds: float
+) -> None:
+    root = tmp_path / "card"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    soundfile.write(root / "cut.flac", rng.normal(0, 0.1, round(seconds * 48_000)), 48_000)
+    os.truncate(root / "cut.flac", (root / "cut.flac").stat().st_size * 6 // 10)
+    work = Work(root, tmp_path)
+    (scanned,) = pq.read_table(work.table).to_pylist()
+    assert 0.5 < scanned["duration_s"] / seconds < 0.65 and "truncated" in scanned["faults"]
+    result = work.prepare(chunking=Chunking(chunk_s=10.0, hop_s=5.0))
+    assert result.failed == 0 and [row["fault"] for row in work.rows() if row["fault"]] == []
+    assert sum(row["samples"] for row in work.rows()) == scanned["frames"] // 3
+
+
 def test_parts_are_about_as_long_as_asked_and_long_recordings_have_their_own() -> None:
     def source(steps: float) -> Source:
-        return Source(str(steps), "card", None, "a.wav", 1.0, None, round(steps * 8000))
+        return Source(str(steps), "card", None, "a.wav", 1.0, None, round(steps * 8000), round(steps * 8000))
 
     plan = [*plan_parts(map(source, (1, 2, 2, 9.5, 1, 4, 0)), LAYOUT)]
     assert [part.number for part in plan] == [*range(8)]
@@ -433,7 +450,7 @@ def test_rows_are_handed_to_lance_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_recording_too_short_for_one_sample_is_reported() -> None:
-    span = Span(Source("a", "card", None, "a.wav", 1.0, None, 0), 0, 1)
+    span = Span(Source("a", "card", None, "a.wav", 1.0, None, 0, 0), 0, 1)
     ((step, wave, fault),) = read_steps(span, LAYOUT)
     assert (step, len(wave), fault) == (0, 0, "holds no sound at 16000 Hz.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from mast.detection.found import open_found
 from mast.errors import ConfigError
 from mast.events import Reviewed
 from mast.example import write_example
+from mast.models.checkpoint import known_identity
 from mast.review.export import export_reviewed
 from mast.review.labels import write_labels
 from mast.review.material import open_material
@@ -32,6 +34,8 @@ from mast.review.reading import read_verdicts
 from mast.review.sounds import sounds_of
 from mast.review.taking import take, without
 from mast.storage import files_below
+from mast.training.run import ANNOTATIONS, run_folder, tables_of
+from tests.detection.archives import save_detector
 from tests.detection.runs import START, event, night, recording, write_run
 from tests.detection.runs import heard as status_of
 from tests.review.made import about, decided_as, sounds, span, store, verdict
@@ -344,9 +348,7 @@ def test_status_leads_from_review_to_labels_to_training_and_round(desk):
     assert next_in_round(study, "study.yaml") == f"mast labels study.yaml {run}"
     mast("labels", "study.yaml", run)
     assert next_in_round(study, "study.yaml") == "mast train study.yaml"
-    model = Path("work/runs/train/main/model/model.json")
-    model.parent.mkdir(parents=True)
-    model.write_text("{}")
+    model = trained(study, "main")
     later = datetime.now(UTC).timestamp() + 10
     os.utime(model, (later, later))
     detect = next_in_round(study, "study.yaml")
@@ -355,10 +357,79 @@ def test_status_leads_from_review_to_labels_to_training_and_round(desk):
     )
     os.utime(Path(run, "run.json"), (later + 10, later + 10))
     assert next_in_round(study, "study.yaml") == f"mast review {run}"
-    os.utime(model, (0, 0))
-    assert next_in_round(study, "study.yaml") == "mast train study.yaml --name round-2"
     assert next_in_round(study.model_copy(update={"work": "s3://bucket/work"}), "study.yaml") is None
     assert "Next: mast prepare study.yaml" in mast("status", "study.yaml")
+
+
+def trained(study, name: str, labels: str | None = "those of now") -> Path:
+    """A training that has ended, and what it learned from; gives the file that describes its model."""
+    known = tables_of(study, [ANNOTATIONS]) if labels == "those of now" else {ANNOTATIONS: labels}
+    run = run_folder(study.work, "train", name)
+    run.open(known)
+    run.model.mkdir()
+    (run.model / "model.json").write_text("{}")
+    return run.model / "model.json"
+
+
+def test_only_other_labels_ask_for_another_training(desk):
+    run, own = desk
+    mast("splits", "study.yaml")
+    study = load_study(Path("study.yaml"))
+    trained(study, "main")
+    later = datetime.now(UTC).timestamp() + 10
+    os.utime(Path(run, "run.json"), (later, later))
+    assert next_in_round(study, "study.yaml") == f"mast review {run}"
+    os.utime("work/runs/train/main/model/model.json", (0, 0))
+    mast("scan", "study.yaml")  # the same labels once more
+    assert next_in_round(study, "study.yaml") == f"mast review {run}"
+    reviewed_store(run, own)
+    mast("labels", "study.yaml", run)
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml --name round-2"
+
+
+def test_a_review_that_found_nothing_but_false_alarms_asks_for_another_training(desk):
+    run, own = desk
+    mast("splits", "study.yaml")
+    study = load_study(Path("study.yaml"))
+    trained(study, "main")
+    os.utime("work/runs/train/main/config.yaml", (0, 0))
+    rejected = [about(row, "rejected") for row in sounds_of(open_found(run)).to_pylist()]
+    store(Path(run) / "review.sqlite", [*rejected, span(own.recording_id, 0.0, 30.0)])
+    mast("labels", "study.yaml", run)
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml --name round-2"
+
+
+def test_another_round_gets_a_name_that_is_free_and_one_that_was_stopped_goes_on(desk):
+    mast("splits", "study.yaml")
+    study = load_study(Path("study.yaml"))
+    for name in ("main", "round-3", "round-4"):
+        trained(study, name, "old")
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml --name round-5"
+    run_folder(study.work, "train", "round-5").open({ANNOTATIONS: "other"})
+    run_folder(study.work, "train", "round-6").open(tables_of(study, [ANNOTATIONS]))
+    assert next_in_round(study, "study.yaml") == "mast train study.yaml --name round-6"
+
+
+def test_a_detection_that_was_stopped_goes_on_with_its_own_model(desk):
+    run, own = desk
+    mast("splits", "study.yaml")
+    study = load_study(Path("study.yaml"))
+    newest = trained(study, "main")
+    part = [(own, status_of(own), [])]
+    for done in ([None], [None, part, None]):
+        shutil.rmtree(run)
+        write_run(run, done)
+        later = datetime.now(UTC).timestamp() + 10
+        os.utime(Path(run, "run.json"), (later, later))
+        command = f"mast detect study.yaml --model {newest.parent} --out {run}"
+        assert next_in_round(study, "study.yaml") == command
+    told = json.loads(Path(run, "run.json").read_text("utf-8"))
+    own_model = save_detector(Path(study.work, "runs", "selftrain", "old", "model"))
+    told["settings"] |= {"model": known_identity(own_model), "threshold": 0.01}
+    Path(run, "run.json").write_text(json.dumps(told), "utf-8")
+    os.utime(Path(run, "run.json"), (later, later))
+    command = f"mast detect study.yaml --model {own_model} --out {run} --min-score 0.01"
+    assert next_in_round(study, "study.yaml") == command
 
 
 # ---------------------------------------------------------------------------------------------- into other programs

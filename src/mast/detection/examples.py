@@ -138,7 +138,8 @@ def draw_examples(
 def _example(found: Found, event: Drawn, min_score: float) -> Example:
     """An event cut out of its recording, drawn with all boxes there."""
     expansion = found.expansions[event.collection]
-    cut = cut_out(found.place(event.collection, event.path), event.bounds, expansion)
+    location, frames = found.place(event.collection, event.path), found.cut_short.get(event.recording_id)
+    cut = cut_out(location, event.bounds, expansion, frames)
     others = [box for box in _boxes(found, event, cut.shown_s, min_score) if box != event.bounds]
     return Example(event, *cut.drawn([event.bounds, *others]))
 
@@ -163,13 +164,13 @@ class Cut:
         return image_uri(picture), sound_uri(self.wave, self.rate_hz)
 
 
-def cut_out(location: str, bounds: Bounds, expansion: float = 1.0) -> Cut:
-    """The sound of a box out of its recording, with a second around it."""
+def cut_out(location: str, bounds: Bounds, expansion: float = 1.0, frames: int | None = None) -> Cut:
+    """The sound of a box out of its recording, as far as its `frames`, with a second around it."""
     start_s, _, end_s, high_hz = bounds
     rate_hz = next((rate for rate in RATES_HZ if rate * expansion >= 2 * high_hz), RATES_HZ[-1])
     first_s = max(0.0, start_s * expansion - CONTEXT_S)
     lasting_s = min(end_s * expansion + CONTEXT_S - first_s, LONGEST_S)
-    with open_audio(location, rate_hz, expansion) as audio:
+    with open_audio(location, rate_hz, expansion, frames) as audio:
         wave = audio.read(first_s, lasting_s)
     if not len(wave):
         raise AudioError(f"{location}: there is no sound at {start_s:.1f} s any more.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from mast.detection.folder import (
     part_number,
 )
 from mast.errors import ConfigError, StorageError
+from mast.recordings.scan import cut_short
 from mast.storage import exists, files_below, is_folder, is_remote, join, open_binary
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class FoundPart:
     events: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
     """A run's folder; `fingerprint` names its settings and recordings in one word.
 
@@ -65,6 +67,11 @@ class Found:
     def unfinished(self) -> int:
         """How many parts are not done yet."""
         return self.parts_in_all - len(self.numbers)
+
+    @cached_property
+    def cut_short(self) -> dict[str, int]:
+        """Frames that can be read of recordings which break off before their end, by name."""
+        return cut_short(join(self.folder, RECORDINGS))
 
     def place(self, collection: str, path: str) -> str:
         """Where a recording is."""

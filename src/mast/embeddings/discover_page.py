@@ -179,5 +179,5 @@ def _event_tile(discovered: Discovered, number: int, event: Embedded) -> Tile:
 
 def _example_tiles(boxes: Sequence[Example]) -> Iterator[Tile]:
     for place, box in enumerate(boxes):
-        picture, sound, reason = drawn(box.location, box.time_expansion, box.bounds)
+        picture, sound, reason = drawn(box.location, box.time_expansion, box.frames, box.bounds)
         yield Tile(f"x-{place}", box.label, "", box.recording_id, box.bounds, "", picture, sound, reason)

@@ -26,7 +26,7 @@ from mast.embeddings.table import (
     open_or_create,
     parts_in,
 )
-from mast.embeddings.whitening import has_whitening, read_whitening
+from mast.embeddings.whitening import ENOUGH, read_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
 from mast.recordings.children import Child
@@ -56,6 +56,7 @@ class EmbedResult:
     added: int = 0
     unfinished: int = 0
     has_index: bool = False
+    is_whitened: bool = True
     left_out: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> str:
@@ -71,6 +72,13 @@ class EmbedResult:
             lines.append(
                 f"{self.unfinished:,} parts of the run are not done yet: finish mast detect, then run this again."
             )
+        if self.events and not self.is_whitened:
+            lines.append(
+                f"When the first were written, fewer than {ENOUGH} sounds could be heard: vectors are compared as they "
+                "are, without taking away what all have in common, and tell sounds apart less well."
+            )
+            if self.events >= ENOUGH:
+                lines.append(f"Now there are more: delete {self.table} and run this again.")
         how = (
             "with an index" if self.has_index else f"without an index, which begins at {INDEX_FROM:,} sounds"
         )
@@ -103,10 +111,12 @@ def embed_events(
             delete_orphans(dataset)
         done = parts_in(dataset)
         chosen = compute or choose_compute()
-        if not done and not has_whitening(table):
+        if not done:
             on_progress("sampling", 0, None)
             measure_whitening(found, BoxEncoder(loaded, pool, chosen.kind), table)
-        encoder = BoxEncoder(loaded, pool, chosen.kind, read_whitening(table))
+        whitening = read_whitening(table)
+        result.is_whitened = whitening.is_measured
+        encoder = BoxEncoder(loaded, pool, chosen.kind, whitening)
         missing = [number for number in found.numbers if number not in done]
         kept = sorted(parts_kept(found, encoder).intersection(missing))
         for gathered, number in enumerate(kept, 1):  # nothing is left to hear

@@ -25,6 +25,7 @@ from mast.errors import AnnotationError, AudioError, StorageError
 from mast.evaluation.retrieval import Named
 from mast.events import Annotation, Event, from_table, read_column
 from mast.recordings.decode import open_audio
+from mast.recordings.scan import cut_short
 from mast.storage import join, open_binary
 
 if TYPE_CHECKING:
@@ -33,18 +34,19 @@ if TYPE_CHECKING:
 Bounds = tuple[float, float, float, float]
 """start_s, low_hz, end_s, high_hz"""
 
-Place = Callable[[str], tuple[str, float]]
-"""`place(recording_id)`: where a recording is, and its time expansion."""
+Place = Callable[[str], tuple[str, float, int | None]]
+"""`place(recording_id)`: where a recording is, its time expansion, and how many frames can be read if not all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A box with a name, and where its recording is; seconds and Hz are the recording's own."""
+    """A box with a name, where its recording is, and how far that can be read; seconds and Hz are the recording's own."""
 
     label: str
     recording_id: str
     location: str
     time_expansion: float
+    frames: int | None
     bounds: Bounds
 
 
@@ -105,11 +107,13 @@ def study_examples(study: Study) -> tuple[list[Example], Counter[str]]:
 
 def recording_places(study: Study) -> Place:
     """Where a study's recordings are."""
+    frames = cut_short(existing(study, RECORDINGS))
 
-    def place(recording_id: str) -> tuple[str, float]:
+    def place(recording_id: str) -> tuple[str, float, int | None]:
         name = collection_of(recording_id, study.collections)
         collection = study.collections[name]
-        return join(collection.root, recording_id.removeprefix(f"{name}/")), collection.time_expansion
+        location = join(collection.root, recording_id.removeprefix(f"{name}/"))
+        return location, collection.time_expansion, frames.get(recording_id)
 
     return place
 
@@ -146,9 +150,10 @@ def hear_examples(boxes: Sequence[Example], encoder: BoxEncoder) -> Examples:
     for _, group in groupby(sorted(boxes, key=_place), key=lambda box: box.recording_id):
         own = list(group)
         bounds = np.array([box.bounds for box in own])
+        place, expansion, frames = own[0].location, own[0].time_expansion, own[0].frames
         try:
-            with open_audio(own[0].location, encoder.rate_hz, own[0].time_expansion) as audio:
-                found, rows = embed_boxes(audio, bounds, encoder, own[0].time_expansion)
+            with open_audio(place, encoder.rate_hz, expansion, frames) as audio:
+                found, rows = embed_boxes(audio, bounds, encoder, expansion)
         except (AudioError, StorageError, OSError) as error:
             left_out[str(error)] += len(own)
             continue

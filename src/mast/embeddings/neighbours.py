@@ -61,12 +61,13 @@ ALL = Wanted()
 
 
 class Query(NamedTuple):
-    """The sound asked for: its name, its box, where its recording is, and its vector (C,)."""
+    """The sound asked for: its name, its box, where its recording is and how far it can be read, and its vector (C,)."""
 
     event_id: str
     event: Event
     location: str
     time_expansion: float
+    frames: int | None
     vector: NDArray[np.float16]
 
 
@@ -140,10 +141,10 @@ def box_query(
     if like.low_hz is None or like.high_hz is None:
         raise ConfigError("A sound to be searched for has a lower and an upper frequency.")
     _, story = open_vectors(location)
-    place, expansion = _recording(found, like.recording_id)
+    place, expansion, frames = _recording(found, like.recording_id)
     encoder = encoder_of_table(location, story, model or story.location, device)
     bounds = np.array([[like.start_s, like.low_hz, like.end_s, like.high_hz]])
-    with open_audio(place, encoder.rate_hz, expansion) as audio:
+    with open_audio(place, encoder.rate_hz, expansion, frames) as audio:
         vectors, _ = embed_boxes(audio, bounds, encoder, expansion)
         lasting_s = audio.duration_s / expansion
     if not len(vectors):
@@ -154,7 +155,7 @@ def box_query(
             f"{band.low_hz * expansion:g} to {band.high_hz * expansion:g} Hz."
         )
     name = event_id(like.recording_id, like.start_s, like.end_s, like.low_hz, like.high_hz)
-    return Query(name, like, place, expansion, vectors[0])
+    return Query(name, like, place, expansion, frames, vectors[0])
 
 
 def encoder_of_table(location: str, story: Story, model: str, device: str) -> BoxEncoder:
@@ -171,20 +172,20 @@ def encoder_of_table(location: str, story: Story, model: str, device: str) -> Bo
     return BoxEncoder(loaded, story.pool, device, read_whitening(location))
 
 
-def place_of(found: Found, recording_id: str) -> tuple[str, float]:
-    """Where a recording of a run should be, and its time expansion."""
+def place_of(found: Found, recording_id: str) -> tuple[str, float, int | None]:
+    """Where a recording of a run should be, its time expansion, and how many frames can be read if not all."""
     collection, path = found.split_id(recording_id)
-    return found.place(collection, path), found.expansions[collection]
+    return found.place(collection, path), found.expansions[collection], found.cut_short.get(recording_id)
 
 
-def _recording(found: Found, name: str) -> tuple[str, float]:
-    """Where a recording is, and its time expansion: one of the run, or else a file."""
+def _recording(found: Found, name: str) -> tuple[str, float, int | None]:
+    """The same of a recording of the run, or else of a file."""
     with suppress(StorageError):
-        place, expansion = place_of(found, name)
+        place, expansion, frames = place_of(found, name)
         if exists(place):
-            return place, expansion
+            return place, expansion, frames
     if exists(name):
-        return name if is_remote(name) else str(Path(name).absolute()), 1.0
+        return name if is_remote(name) else str(Path(name).absolute()), 1.0, None
     known = ", ".join(found.roots)
     raise AudioError(
         f"{name}: no recording of this run is at this place, and no file. Write it as the events do, such as "

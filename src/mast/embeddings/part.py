@@ -24,8 +24,8 @@ from mast.detection.found import Found, numbers_in, open_found
 from mast.detection.part import PassingError, can_be_read, check_reachable, in_words, take_orders, trouble
 from mast.embeddings.boxes import BoxEncoder, Cut, Pool, Vectors, cut_chunks, vectors_of
 from mast.embeddings.table import open_vectors, vector_batch
-from mast.embeddings.whitening import SAMPLE, measure, read_whitening, write_whitening
-from mast.errors import MastError, ModelError
+from mast.embeddings.whitening import ENOUGH, SAMPLE, measure, read_whitening, write_whitening
+from mast.errors import MastError, ModelError, StorageError
 from mast.events import BOX, event_id
 from mast.models.loading import load_encoder
 from mast.recordings.children import NEWS, Answer, Serve, serve_parent
@@ -81,7 +81,10 @@ def open_encoder(orders: Orders, device: str) -> BoxEncoder:
 
 
 def measure_whitening(found: Found, encoder: BoxEncoder, table: str) -> None:
-    """Give a table its whitening: that of some sounds from all over the run, the same whenever it is measured."""
+    """Give a table its whitening: that of some sounds from all over the run, the same whenever it is measured.
+
+    A run that is not finished may have too few so far, and is refused: its vectors would stay as they are forever.
+    """
     vectors = [np.zeros((0, encoder.width), np.float16)]
     numbers = np.array(found.numbers, np.int64)
     parts = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), SAMPLED_PARTS)).astype(int)]
@@ -91,7 +94,14 @@ def measure_whitening(found: Found, encoder: BoxEncoder, table: str) -> None:
         own = np.sort(lots[: math.ceil(SAMPLE / len(parts))])
         with suppress(PassingError):  # what cannot be read for now is left to the other parts
             vectors += [heard for heard, _ in _vectors(found, events, own, encoder, Written(number))]
-    write_whitening(table, measure(np.concatenate(vectors)))
+    whitening = measure(np.concatenate(vectors))
+    if found.unfinished and not whitening.is_measured:
+        raise StorageError(
+            f"{found.folder}: {found.unfinished:,} parts of the run are not done yet, and of the others fewer than "
+            f"{ENOUGH} sounds can be heard: too few to tell what sets sounds apart. Finish mast detect, then run this "
+            "again."
+        )
+    write_whitening(table, whitening)
 
 
 def embed_part(
@@ -201,7 +211,7 @@ def _reason(error: Exception, found: Found, recording_id: str, rate_hz: int) -> 
     location, expansion = found.place(collection, path), found.expansions[collection]
     check_reachable(found.roots[collection])
     reason = in_words(error, location)
-    if can_be_read(location, rate_hz, expansion):
+    if can_be_read(location, rate_hz, expansion, found.cut_short.get(recording_id)):
         raise PassingError(f"{location}: {reason} When it was read again, nothing was wrong.") from None
     return reason
 
@@ -210,8 +220,8 @@ def _recording_cuts(
     found: Found, recording_id: str, bounds: NDArray[np.float64], encoder: BoxEncoder
 ) -> Iterator[Cut]:
     collection, path = found.split_id(recording_id)
-    expansion = found.expansions[collection]
-    with open_audio(found.place(collection, path), encoder.rate_hz, expansion) as audio:
+    place, expansion = found.place(collection, path), found.expansions[collection]
+    with open_audio(place, encoder.rate_hz, expansion, found.cut_short.get(recording_id)) as audio:
         yield from cut_chunks(audio, bounds, encoder, expansion)
 
 

@@ -73,7 +73,7 @@ def write_sheet(
 
 def sheet_page(found: Found, query: Query, neighbours: Sequence[Neighbour], wanted: Wanted) -> str:
     """The page: the sound asked for, then those most like it."""
-    picture, sound, reason = drawn(query.location, query.time_expansion, _bounds(query.event))
+    picture, sound, reason = drawn(query.location, query.time_expansion, query.frames, _bounds(query.event))
     return render_page(
         "alike.html",
         {
@@ -96,10 +96,12 @@ def _tiles(found: Found, neighbours: Sequence[Neighbour]) -> Iterator[Tile]:
         yield Tile(item, *drawn(*place_of(found, item.event.recording_id), _bounds(item.event)))
 
 
-def drawn(location: str, expansion: float, bounds: tuple[float, float, float, float]) -> tuple[str, str, str]:
+def drawn(
+    location: str, expansion: float, frames: int | None, bounds: tuple[float, float, float, float]
+) -> tuple[str, str, str]:
     """Picture and sound of a box, or why there are none."""
     try:
-        return (*cut_out(location, bounds, expansion).drawn([bounds]), "")
+        return (*cut_out(location, bounds, expansion, frames).drawn([bounds]), "")
     except (AudioError, StorageError, OSError) as error:
         return "", "", str(error)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mast.errors import StorageError
-from mast.storage import exists, join, open_binary, written_whole
+from mast.storage import join, open_binary, written_whole
 
 FILE = "whitening.npz"
 STRENGTH = 0.5
@@ -66,11 +66,6 @@ def write_whitening(table: str, whitening: Whitening) -> None:
     """Keep it in the folder of a table of vectors."""
     with written_whole(join(table, FILE)) as file:
         np.savez(file, mean=whitening.mean, matrix=whitening.matrix)
-
-
-def has_whitening(table: str) -> bool:
-    """Whether that of a table has been measured."""
-    return exists(join(table, FILE))
 
 
 def read_whitening(table: str) -> Whitening:

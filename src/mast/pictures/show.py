@@ -53,8 +53,9 @@ def show(
 ) -> Shown:
     """Draw a span of a recording with those of its events that lie in it."""
     root, _, name = location.rpartition("/")
-    clock = start_clock(probe(root or ".", "", name, Naming(time_zone=time_zone)))
-    with open_audio(location, None) as audio:
+    recording = probe(root or ".", "", name, Naming(time_zone=time_zone))
+    clock = start_clock(recording)
+    with open_audio(location, None, frames=recording.frames or None) as audio:
         start_s, end_s = _span(location, span_s, audio.duration_s)
         seen = [event for event in events if event.end_s >= start_s and event.start_s <= end_s]
         figure = draw_spectrogram(

@@ -48,7 +48,7 @@ _SILENCE = np.zeros(0, np.float32)
 
 
 class Source(NamedTuple):
-    """A recording to prepare; `samples` is its length at the store's rate."""
+    """A recording to prepare; `samples` is its length at the store's rate, `frames` what of the file can be read."""
 
     recording_id: str
     collection: str
@@ -57,6 +57,7 @@ class Source(NamedTuple):
     time_expansion: float
     start_utc_us: int | None
     samples: int
+    frames: int
 
 
 class Span(NamedTuple):
@@ -135,7 +136,7 @@ def _blocks(span: Span, step: int, block_steps: int, layout: Layout) -> Iterator
     end = min(span.stop_step * layout.step_samples, source.samples)
     if not source.samples:
         raise AudioError(f"{source.location}: holds no sound at {layout.sample_rate_hz} Hz.")
-    with open_audio(source.location, layout.sample_rate_hz, source.time_expansion) as audio:
+    with open_audio(source.location, layout.sample_rate_hz, source.time_expansion, source.frames) as audio:
         for first in range(step * layout.step_samples, end, block_steps * layout.step_samples):
             stop = min(first + block_steps * layout.step_samples, end)
             if stop > audio.samples:

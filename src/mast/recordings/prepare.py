@@ -219,6 +219,7 @@ def _source(row: Mapping[str, Any], collections: Mapping[str, Collection], layou
         collection.time_expansion,
         None if start is None else math.floor(start.timestamp()) * 1_000_000 + start.microsecond,
         heard_samples(row["frames"], row["sample_rate_hz"], layout.sample_rate_hz, collection.time_expansion),
+        row["frames"],
     )
 
 

@@ -24,7 +24,7 @@ from mast.recordings.duplicates import find_duplicates, marked
 from mast.recordings.metadata import Naming
 from mast.recordings.probe import Place, Row
 from mast.recordings.workers import Probing, write_spool
-from mast.storage import is_remote, written_whole
+from mast.storage import is_remote, open_binary, written_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +86,20 @@ def scan(
                 with table.open("rb") as rows:
                     shutil.copyfileobj(rows, whole, 1 << 20)
     return ScanResult(out, spool.files, spool.ignored)
+
+
+def cut_short(table: str) -> dict[str, int]:
+    """Frames that can be read of recordings which break off before the end that they state, by name."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    found: dict[str, int] = {}
+    with open_binary(table) as file:
+        for batch in pq.ParquetFile(file).iter_batches(columns=["recording_id", "frames", "faults"]):
+            is_cut = pc.equal(pc.list_flatten(batch["faults"]), "truncated")
+            rows = batch.take(pc.list_parent_indices(batch["faults"]).filter(is_cut))
+            found.update(zip(rows["recording_id"].to_pylist(), rows["frames"].to_pylist(), strict=True))
+    return found
 
 
 def collections_from_folders(

@@ -153,10 +153,10 @@ def not_scanned(study: Study, study_file: str) -> str | None:
     return f"{what} not in the study's table: run {mast_command('scan', study_file)}."
 
 
-def made_at(study: Study, name: str) -> datetime | None:
-    """When a product was made, if it was."""
-    made = _read_journal(study).get(name)
-    return datetime.fromisoformat(made["made_utc"]) if made else None
+def content_of(study: Study, name: str) -> str | None:
+    """Fingerprint of a product's content as it was made, if it was."""
+    content: str | None = _read_journal(study).get(name, {}).get("content")
+    return content
 
 
 def inputs_of(study: Study, name: str) -> dict[str, str]:
