@@ -20,7 +20,7 @@ from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.loading import Batch, FixedChunks, Joined, read_batch
-from mast.errors import TrainingError
+from mast.errors import ModelError, TrainingError
 from mast.models.checkpoint import load_model, save_model
 from mast.models.decoding import Detections
 from mast.models.encoder import SIZES, EncoderShape
@@ -354,6 +354,16 @@ def test_of_a_large_pool_a_teacher_hears_so_many_hours_of_each_site_alike(study_
     for site in sites:
         heard, there = some.places[some.sites == site], whole.places[whole.sites == site]
         assert heard.tolist() == there[[0, -1]].tolist()
+
+
+def test_a_teacher_that_hears_otherwise_than_its_student_is_refused_before_it_listens(
+    study_file: Path, teacher: str, tmp_path: Path
+) -> None:
+    kind = load_model(teacher)[0].normalisation.kind
+    study = study_with(study_file, f"normalisation={'dataset' if kind == 'band-median' else 'band-median'}")
+    with pytest.raises(ModelError, match=f"Set normalisation={kind}"):
+        selftrain_study(study, Run(tmp_path), teacher, "cpu")
+    assert not Run(tmp_path).config.exists()
 
 
 def test_without_unlabelled_sound_there_is_nothing_to_teach_with(

@@ -52,6 +52,7 @@ from mast.training.pseudo_labels import (
 )
 from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
+from mast.training.starting import check_normalisation
 from mast.training.thresholds import ranked
 
 PICTURE, PICTURED_CHUNKS = "pseudo.png", 4
@@ -104,6 +105,7 @@ def selftrain_study(
     run.check(learned)
     pool = pool_of(study, store)
     _check_labelled(study, store)
+    check_normalisation(teacher, load_detector(teacher).description, study)
     run.open(learned)
     unsure = None
     rounds: list[Round] = []

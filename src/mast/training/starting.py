@@ -45,7 +45,7 @@ def starting_detector(study: Study, store: AudioStore, verb: str) -> tuple[Descr
     }
     detector = detector_of(architecture, encoder)
     if settings.start and start and start.kind == "detector":
-        _check_normalisation(settings.start, start, study)
+        check_normalisation(settings.start, start, study)
         _load_rest(settings.start, start.architecture, architecture, detector, tensors)
     return Description(
         kind="detector",
@@ -104,7 +104,7 @@ def take_part(part: Encoder | Decoder, weights: dict[str, Tensor], raster_tokens
     part.load_state_dict({**weights, "pos_embed": extended(weights["pos_embed"], tokens, raster_tokens)})
 
 
-def _check_normalisation(location: str, start: Description, study: Study) -> None:
+def check_normalisation(location: str, start: Description, study: Study) -> None:
     """Refuse a detector that hears through another kind of normalisation: what it has learned would not fit."""
     kind = start.normalisation and start.normalisation.kind
     if kind != study.normalisation:
