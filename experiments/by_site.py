@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.results import write_result
 
-from experiments.run import DEFAULT_OUT, kept_of, summary_of
+from experiments.run import DEFAULT_OUT, RESULTS, kept_of, summary_of
 from experiments.shift.kept import threshold_of
 from experiments.shift.summary import FIGURES, comparable_seeds, finished_cells, mean_interval
 from mast.evaluation.compare import ranking_of
@@ -28,7 +28,6 @@ from mast.evaluation.intervals import RESAMPLES
 from mast.evaluation.metrics import Ranking
 from mast.evaluation.results import CHUNKS
 
-RESULTS = Path(__file__).parent / "results"
 SITES = {"B": "site", "C": "site", "D": "site", "Z": "unseen"}
 """The test set that the recordings of a site are in."""
 
