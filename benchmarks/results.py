@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -11,6 +12,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -30,7 +33,12 @@ def write_result(path: Path, figures: Mapping[str, Any], packages: tuple[str, ..
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def rounded(value: float | np.floating[Any]) -> float | None:
+    """A figure to four digits, as results tell it; None where there is none."""
+    return round(float(value), 4) if math.isfinite(value) else None
 
 
 def peak_mb() -> float:

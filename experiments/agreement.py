@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from benchmarks.results import rounded
 from numpy.typing import NDArray
 
 from mast.evaluation.intervals import RESAMPLES, interval
@@ -145,8 +146,3 @@ def ranked(found: Sequence[Floats], calls: Sequence[Floats]) -> Ranking:
     predictions, experts = Boxes(number, events[:, :4], events[:, 4]), Boxes(call_number, truths)
     overlap = match(predictions, experts).overlap
     return Ranking.of(events[:, 4], overlap, number, call_number, len(found))
-
-
-def rounded(number: float | np.floating[Any]) -> float | None:
-    """A figure to four digits; None where there is none."""
-    return round(float(number), 4) if np.isfinite(number) else None

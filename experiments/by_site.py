@@ -22,7 +22,7 @@ from benchmarks.results import write_result
 
 from experiments.run import DEFAULT_OUT, RESULTS, kept_of, summary_of
 from experiments.shift.kept import threshold_of
-from experiments.shift.summary import FIGURES, comparable_seeds, finished_cells, mean_interval
+from experiments.shift.summary import FIGURES, comparable_seeds, finished_cells, mean_interval, with_bounds
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.intervals import RESAMPLES
 from mast.evaluation.metrics import Ranking
@@ -72,7 +72,7 @@ def difference(first: Mapping[int, Path], second: Mapping[int, Path], site: str)
             for seeds in (first, second)
         )
         found = mean_interval(metric, own, others, RESAMPLES)
-        told[figure] = [round(value, 4) for value in (found.value, found.low, found.high)]
+        told[figure] = with_bounds(found)
     return {**told, "recordings": len(own[0].truths)}
 
 

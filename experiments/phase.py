@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
-from benchmarks.results import write_result
+from benchmarks.results import rounded, write_result
 from numpy.typing import NDArray
 
 from experiments.agreement import (
@@ -37,7 +37,6 @@ from experiments.agreement import (
     is_among,
     mean_interval,
     paired_recall,
-    rounded,
     same_share,
     shares,
     together,

@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from benchmarks.results import write_result
+from benchmarks.results import rounded, write_result
 
-from experiments.agreement import IOUS, Floats, mean_interval, ranked, rounded, same_share, together
+from experiments.agreement import IOUS, Floats, mean_interval, ranked, same_share, together
 from experiments.phase import Hearing, location_of, parser_of, tested
 from experiments.phase_finders import Altered, Way
 from mast.config import PATCH, Study, load_study

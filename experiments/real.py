@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +42,7 @@ from experiments.review_loop import mast
 from experiments.run import RESULTS, Table, earlier, kept_of, told, told_stage
 from experiments.shift.kept import keep_together, threshold_of
 from experiments.shift.methods import METHODS, Method
-from experiments.shift.summary import mean_interval
+from experiments.shift.summary import mean_interval, with_bounds
 from experiments.soundscapes.world import SIZES
 from mast.config import Chunking, DetectorStage, Study, dump_study, load_study
 from mast.datasets.examples import TRAIN, detection_examples
@@ -52,7 +51,6 @@ from mast.detection.evaluate import evaluate_study
 from mast.errors import TrainingError
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.figures import AT_THRESHOLD, OVER_ALL
-from mast.evaluation.intervals import Interval
 from mast.evaluation.metrics import Ranking, best_threshold
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
@@ -425,14 +423,14 @@ def figures(held: Held) -> dict[str, Any]:
     """All figures of a test set, each with its interval over recordings."""
     numbers = {name: mean_interval(metric, [ranking]) for name, (metric, ranking) in cuts(held).items()}
     counts = {"recordings": len(held.every.truths), "truths": int(held.every.truths.sum())}
-    return {**counts, **{name: rounded(item) for name, item in numbers.items()}}
+    return {**counts, **{name: with_bounds(item) for name, item in numbers.items()}}
 
 
 def less(held: Held, other: Held) -> dict[str, list[float | None]]:
     """How much higher the figures of a row are than another's, each draw of recordings serving both."""
     sides = cuts(held), cuts(other)
     return {
-        name: rounded(mean_interval(sides[0][name][0], [sides[0][name][1]], [sides[1][name][1]]))
+        name: with_bounds(mean_interval(sides[0][name][0], [sides[0][name][1]], [sides[1][name][1]]))
         for name in COMPARED
     }
 
@@ -444,11 +442,6 @@ def cuts(held: Held) -> dict[str, tuple[str, Ranking]]:
         **{name: (name, held.every) for name in OVER_ALL},
         "best_f1": ("f1", held.every.above(best_threshold(held.every))),
     }
-
-
-def rounded(item: Interval) -> list[float | None]:
-    """Value and bounds; none where a figure cannot be told."""
-    return [round(value, 4) if math.isfinite(value) else None for value in (item.value, item.low, item.high)]
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.results import write_result
+from benchmarks.results import rounded, write_result
 from torch import Tensor
 
 from experiments.run import RESULTS
 from experiments.shift.methods import METHODS
-from experiments.shift.summary import figures_of, held_of, rounded
+from experiments.shift.summary import figures_of, held_of
 from mast.config import Study, load_study
 from mast.datasets.examples import boxes_of_chunks
 from mast.datasets.split_table import existing

@@ -7,13 +7,13 @@ far a figure depends on which recordings were tested; `by_seed` shows how far on
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.results import rounded
 
 from experiments.shift.kept import threshold_of
 from experiments.shift.methods import METHODS, RECOMMENDED
@@ -323,6 +323,6 @@ def _told(name: str, interval: Interval) -> dict[str, Any]:
     }
 
 
-def rounded(value: float) -> float | None:
-    """A figure as files tell it; None where there is none."""
-    return round(value, 4) if math.isfinite(value) else None
+def with_bounds(interval: Interval) -> list[float | None]:
+    """A figure and the bounds of its interval as one row, None where there is none."""
+    return [rounded(value) for value in (interval.value, interval.low, interval.high)]

@@ -381,15 +381,11 @@ def test_without_unlabelled_sound_there_is_nothing_to_teach_with(
 
 @pytest.mark.parametrize("curriculum", ["two-stage", "expert", "union", "control"])
 def test_without_labels_only_the_teacher_can_be_learned_from_and_that_is_told_at_once(
-    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curriculum: str
+    study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curriculum: str
 ) -> None:
     monkeypatch.setattr(selftrain, "TRAIN", "nowhere")
     monkeypatch.setattr(selftrain._Lesson, "give", lambda *arguments: ("stopped", None))
-    study, run, teacher = (
-        study_with(study_file, f"selftrain.curriculum={curriculum}"),
-        Run(tmp_path),
-        "a teacher",
-    )
+    study, run = study_with(study_file, f"selftrain.curriculum={curriculum}"), Run(tmp_path)
     with pytest.raises(TrainingError, match="Nothing of this study is labelled.*selftrain.curriculum=pseudo"):
         selftrain_study(study, run, teacher, "cpu")
     assert not run.config.exists()
