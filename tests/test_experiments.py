@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 DATA = os.environ.get("MAST_DATA")
 SHORT = (
     "train.epochs=1",
+    "train.min_steps=0",
     "train.warmup_epochs=0",
     "rehearse.epochs=1",
     "rehearse.warmup_epochs=0",

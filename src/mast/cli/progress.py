@@ -99,7 +99,7 @@ def training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
 @contextmanager
 def detecting_bar() -> Iterator[Callable[[Pace], None]]:
     """A bar with the speed in hours of sound an hour and the time that remains."""
-    from mast.detection.tally import length
+    from mast.recordings.clocks import length
 
     with _paced_bar("Detecting") as show:
 

@@ -11,6 +11,7 @@ from mast.datasets.examples import statistics_spans
 from mast.datasets.split_table import SPLITS_TABLE, check_cut, existing, write_splits
 from mast.errors import ConfigError
 from mast.normalisation import Normalisation, measure_statistics
+from mast.recordings.clocks import length
 from mast.recordings.prepare import PrepareResult, prepare
 from mast.recordings.store import AudioStore
 from mast.storage import exists, join, open_binary, written_whole
@@ -79,9 +80,7 @@ def read_normalisation(study: Study) -> Normalisation:
 
 
 def _account(result: PrepareResult, normalisation: Normalisation) -> str:
-    lines = [
-        f"Prepared: {result.recordings:,} recordings, {result.seconds / 3600:,.1f} h → {result.location}"
-    ]
+    lines = [f"Prepared: {result.recordings:,} recordings, {length(result.seconds)} → {result.location}"]
     for count, what in (
         (result.failed, "broke off while reading: see prepared.parquet beside the store"),
         (result.quarantined, "quarantined by the scan: left out"),
@@ -93,6 +92,6 @@ def _account(result: PrepareResult, normalisation: Normalisation) -> str:
         lines.append(
             f"Normalisation {normalisation.kind}: mean {normalisation.mean:.2f}, deviation {normalisation.std:.2f}, "
             f"around band medians {normalisation.band_deviation:.2f}, "
-            f"over {normalisation.provenance.seconds / 3600:,.1f} h of training and unlabelled sound"
+            f"over {length(normalisation.provenance.seconds)} of training and unlabelled sound"
         )
     return "\n".join(lines)

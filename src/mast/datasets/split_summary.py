@@ -12,6 +12,7 @@ from mast.config import Study
 from mast.datasets.split_table import story_of, write_splits
 from mast.datasets.splits import IN_DOMAIN, SHARED
 from mast.pictures.calendar import SiteDay, draw_calendar
+from mast.recordings.clocks import length
 from mast.recordings.duplicates import connect
 from mast.storage import join, open_binary, written_whole
 
@@ -113,12 +114,8 @@ def _cells(row: SplitRow) -> tuple[str, ...]:
         f"{100 * row.chunks_with_boxes / row.chunks:.1f} %" if known else "–",
         f"{row.recordings:,}",
         f"{row.sites:,}",
-        _time(row.hours),
+        length(3600 * row.hours),
     )
-
-
-def _time(hours: float) -> str:
-    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
 
 
 def _remarks(summary: SplitsSummary) -> Iterator[str]:

@@ -25,11 +25,11 @@ from mast.detection.inputs import Given, count_recordings, table_of
 from mast.detection.part_tables import Orders
 from mast.detection.plan import Plan, plan_parts
 from mast.detection.story import check_same, read_story, settings_of, story_of, write_story
-from mast.detection.tally import length
 from mast.errors import ConfigError, StorageError
 from mast.models.detector import Detector
 from mast.models.engines import QUANTISED, EngineName, best_engine, choose_engine, prepare_engine
 from mast.models.loading import Loaded, load_detector
+from mast.recordings.clocks import length
 from mast.recordings.scan import OnProgress
 from mast.storage import exists, is_remote, join, open_binary, remote, written_whole
 from mast.study.products import fingerprint

@@ -19,9 +19,9 @@ from mast.annotations.tables import Annotations, by_recording, facts_of
 from mast.annotations.text import file_name, listed, open_table, plain
 from mast.config import AnnotationFormat
 from mast.detection.found import Found, open_found
-from mast.detection.tally import length
 from mast.errors import ConfigError
 from mast.events import BOX, Event, Heard, Recording, event_id, from_table
+from mast.recordings.clocks import length
 from mast.storage import join
 
 if TYPE_CHECKING:

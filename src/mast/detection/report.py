@@ -14,7 +14,6 @@ from mast import __version__
 from mast.detection.activity import BAND_HZ, HOUR_S, Activity, Sums
 from mast.detection.examples import Lottery, draw_examples
 from mast.detection.found import Found, FoundPart, open_found
-from mast.detection.tally import length
 from mast.events import BOX, event_id
 from mast.pictures.activity import (
     HOURS,
@@ -26,6 +25,7 @@ from mast.pictures.activity import (
     draw_site_days,
 )
 from mast.pictures.html import picture_uri, render_page
+from mast.recordings.clocks import length
 from mast.recordings.faults import FAULTS
 from mast.storage import join, written_whole
 

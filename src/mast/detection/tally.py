@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from mast.errors import StorageError
+from mast.recordings.clocks import length
 from mast.recordings.scan import PROVENANCE
 from mast.storage import open_binary
 
@@ -24,11 +25,6 @@ MAX_REASONS = 1000
 SHOWN_REASONS = 5
 _AT_ONCE = 16  # files that are read at the same time: an object store answers late, but many at once
 _NUMBER = re.compile(r"\d[\d.,:]*(?<=\d)")
-
-
-def length(seconds: float) -> str:
-    """How much sound, in hours, or in minutes where it is less than one."""
-    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Recorder clocks: what one showed, and the instant that was."""
+"""Recorder clocks: what one showed, and the instant that was; and how long sound is, as people are told it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ class Instant(NamedTuple):
     offset_min: int | None = None
     zone_source: str | None = None
     faults: tuple[str, ...] = ()
+
+
+def length(seconds: float) -> str:
+    """How much sound, in hours, or in minutes where it is less than one."""
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:,.1f} h" if seconds < 1000 * 3600 else f"{seconds / 3600:,.0f} h"
 
 
 def wall_time(text: str) -> datetime | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mast.errors import StorageError
+from mast.recordings.clocks import length
 from mast.recordings.duplicates import connect
 from mast.recordings.faults import FAULTS, Fault
 from mast.storage import is_remote, open_binary
@@ -221,7 +222,7 @@ def _headline(summary: Summary) -> Text:
 
     line = Text()
     line.append(f"{summary.files:,} {_plural(summary.files, 'recording')}", "bold")
-    line.append(f", {_hours(summary.hours)} of sound")
+    line.append(f", {length(3600 * summary.hours)} of sound")
     line.append(f" ({_bytes(summary.size_bytes)})")
     if summary.first_day and summary.last_day:
         line.append(f", {_day(summary.first_day)} to {_day(summary.last_day)}")
@@ -251,7 +252,7 @@ def _sites_table(summary: Summary) -> RenderableType:
         table.add_row(
             _safe(site.site, "" if site.site != NO_SITE else "italic"),
             f"{site.recordings:,}",
-            _hours(site.hours),
+            length(3600 * site.hours),
             str(site.first_day or "–"),
             str(site.last_day or "–"),
             _safe(missed, "yellow" if site.days_missed else ""),
@@ -325,12 +326,6 @@ def _span(seconds: float) -> str:
         if seconds >= unit_s and abs(seconds / unit_s - round(seconds / unit_s)) < 0.02:
             return f"{seconds / unit_s:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
-
-
-def _hours(hours: float) -> str:
-    if hours < 1:
-        return f"{60 * hours:.1f} min"
-    return f"{hours:,.1f} h" if hours < 1000 else f"{hours:,.0f} h"
 
 
 def _bytes(count: float) -> str:

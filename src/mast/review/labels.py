@@ -16,8 +16,8 @@ from mast.annotations import Annotations, Source, write_annotations
 from mast.annotations.study import LABELS, OF_STUDY, UNSURE, label_tables
 from mast.config import Study
 from mast.detection.found import open_found
-from mast.detection.tally import length
 from mast.events import Annotation, Event, Reviewed, event_id
+from mast.recordings.clocks import length
 from mast.review.known import known_of
 from mast.review.reading import read_verdicts, verdicts_at
 from mast.review.sounds import sounds_of, with_names

@@ -30,6 +30,7 @@ from mast.models.checkpoint import copy_model, known_identity
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
 from mast.pictures.predictions import draw_predictions
+from mast.recordings.clocks import length
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import is_first_process
@@ -206,8 +207,8 @@ class _Lesson:
         """The teacher's boxes, drawn once."""
         location = self.folder / "pseudo.parquet"
         if not location.exists():
-            hours = len(self.pool.places) * self.pool.chunk_hours
-            told = f"Round {self.number}: the teacher listens to {hours:,.1f} h"
+            pool = length(3600 * len(self.pool.places) * self.pool.chunk_hours)
+            told = f"Round {self.number}: the teacher listens to {pool}"
             found = label_pool(
                 self.study,
                 self.store,
