@@ -330,6 +330,30 @@ def test_who_was_too_late_reads_who_was_first(context, served):
     expect(first.locator("#outbox")).to_have_text("All kept")
     second.keyboard.press("r")
     expect(second.locator(".toast")).to_contain_text("accepted this in the meantime")
+    expect(second.locator("#progress")).to_have_text(first.locator("#progress").inner_text())
+
+
+def test_a_verdict_that_the_server_refuses_is_not_counted(context, served):
+    page = open_page(context, served)
+    before = page.locator("#progress").inner_text()
+    spoil = {"recording_id": "nowhere.wav"}
+    page.route(
+        "**/api/verdicts",
+        lambda route: route.continue_(post_data={**route.request.post_data_json, **spoil}),
+    )
+    page.keyboard.press("f")
+    page.keyboard.press("a")
+    expect(page.locator(".toast")).to_be_visible()
+    expect(page.locator("#outbox")).to_have_text("All kept")
+    expect(page.locator("#progress")).to_have_text(before)
+    page.unroute("**/api/verdicts")
+    page.keyboard.press("f")
+    page.keyboard.press("a")
+    expect(page.locator("#progress")).not_to_have_text(before)
+    counted = page.locator("#progress").inner_text()
+    expect(page.locator("#outbox")).to_have_text("All kept")
+    page.reload()
+    expect(page.locator("#progress")).to_have_text(counted)
 
 
 def test_file_names_are_text_and_ultrasound_is_slowed_down(page):

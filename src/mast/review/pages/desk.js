@@ -11,8 +11,7 @@ export class Desk {
     this.outbox = new Outbox(about.material, about.who, (what, news) => {
       if (what === 'state') state(news);
       if (what === 'signed-out') signedOut();
-      if (what === 'conflict') this.conflict(news);
-      if (what === 'refused') this.refused(news);
+      if (what === 'not kept') this.notKept(news);
     });
   }
 
@@ -39,31 +38,29 @@ export class Desk {
   }
 
   put(box, queue, undoes, before) {
-    if (box.kind === 'sound') this.decided += (box.state !== 'open') - (before.state !== 'open');
+    this.count(before, box);
     const { subject, version, kind, state, recording_id, start_s, end_s, low_hz, high_hz, label } = box;
     const proposal = { subject, version, kind, state, recording_id, start_s, end_s, low_hz, high_hz, label, queue, undoes };
     this.shown(box);
     this.outbox.add({ request_id: freshName(''), ...proposal });
   }
 
-  refused({ error, proposal }) {
-    const [first] = this.forget(proposal, error);
-    if (first) this.shown(first.before);
-    this.reload(proposal);
+  // How many sounds are decided, once one that stood as `before` stands as `after`.
+  count(before, after) {
+    if (after.kind === 'sound') this.decided += (after.state !== 'open') - (before.state !== 'open');
   }
 
-  conflict({ error, proposal }) {
-    this.forget(proposal, error);
-    if (error.holds) this.shown(error.holds);
-    else this.reload(proposal);
-  }
-
-  // What was not kept cannot be undone either; the steps that are gone with it are handed back.
-  forget({ subject }, error) {
+  // A verdict that the server does not take: the box stands as it was or, where somebody was faster, as they left it.
+  // What was not kept cannot be undone either.
+  notKept({ error, proposal }) {
     this.notify(error.message);
-    const gone = this.steps.filter((step) => step.after.subject === subject);
-    this.steps = this.steps.filter((step) => step.after.subject !== subject);
-    return gone;
+    const isOf = (step) => step.after.subject === proposal.subject;
+    const gone = this.steps.filter(isOf);
+    this.steps = this.steps.filter((step) => !isOf(step));
+    const stands = error.holds || gone.find((step) => step.after.version >= proposal.version)?.before;
+    if (stands && gone.length) this.count(gone.at(-1).after, stands);
+    if (stands) this.shown(stands);
+    if (!error.holds) this.reload(proposal);
   }
 
   // Boxes as they will stand once all that is unsent has arrived.

@@ -6,7 +6,7 @@ const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15000;
 
 export class Outbox {
-  // `told` is called with `kept`, `conflict`, `refused`, `signed-out` or `state`, and what there is to say.
+  // `told` is called with `kept`, `not kept`, `signed-out` or `state`, and what there is to say.
   constructor(material, who, told) {
     this.prefix = `mast unsent ${material} ${encodeURIComponent(who)} `; // names may have spaces
     this.told = told;
@@ -68,7 +68,7 @@ export class Outbox {
       // whatever was decided on top of it cannot hold either
       this.remove(key);
       for (const [other, next] of later) if (next.subject === proposal.subject) this.remove(other);
-      this.told(error.status === 409 ? 'conflict' : 'refused', { error, proposal });
+      this.told('not kept', { error, proposal });
     }
     return true;
   }
