@@ -28,7 +28,7 @@ from mast.cli import app
 from mast.config import Study, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.order import randomness
-from mast.detection.chunks import predict_chunks
+from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.evaluation.matching import Boxes, match
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
@@ -130,7 +130,8 @@ def recall_by_width(study: Study, run: Run) -> dict[str, Any]:
     held = detection_examples(study, store, "test").chunks
     every = np.arange(len(held))
     truths = [own.double().numpy() for own in held.boxes(every)]
-    found = list(predict_chunks(loaded, store, held.places(0, every), study.detection, "cpu"))
+    finder = BoxFinder(loaded, study.detection, "cpu")
+    found = list(predict_chunks(finder, store, held.places(0, every)))
     threshold = loaded.description.thresholds["score"]
     boxes = Boxes(
         np.repeat(every, [len(item.boxes) for item in found]),

@@ -22,7 +22,7 @@ from mast.cli import app
 from mast.config import load_study
 from mast.datasets.loading import FixedChunks
 from mast.datasets.order import spread
-from mast.detection.chunks import predict_chunks
+from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.storage import join
@@ -31,7 +31,7 @@ from mast.training.devices import start_fabric
 from mast.training.finetune import FinetuneRecipe
 from mast.training.loop import Progress, Sound, train
 from mast.training.run import Run
-from mast.training.thresholds import choose_threshold
+from mast.training.thresholds import Heard, choose_threshold
 
 RESULT = Path(__file__).parent / "results" / "overfit.json"
 
@@ -100,8 +100,9 @@ def overfit(study_file: Path, count: int) -> dict[str, float]:
     train(recipe, Sound(store, few), study.train, run, fabric, show)
     seconds = time.perf_counter() - start_s
     places, truths = few.places(0, np.arange(count)), few.boxes(np.arange(count))
-    found = list(predict_chunks(load_detector(str(run.model)), store, places, study.detection))
-    threshold = choose_threshold(found, truths, study.detection.min_score)
+    finder = BoxFinder(load_detector(str(run.model)), study.detection)
+    found = list(predict_chunks(finder, store, places))
+    threshold = choose_threshold(Heard(found, truths), study.detection.min_score)
     loss = [line["loss"] for line in run.read() if "loss" in line][-1]
     return {
         "f1": float(str(threshold.results.get("validation_f1", 0.0))),

@@ -12,9 +12,8 @@ from experiments.baselines import pyramids, yolo
 from experiments.baselines.energy import DB_PER_SCORE, LEVELS_DB, PAUSES, SMOOTHING, Energy
 from experiments.baselines.finding import (
     BASELINES,
-    ChunkFinder,
+    BaselineFinder,
     evaluate_baseline,
-    find_chunks,
     load_baseline,
 )
 from experiments.baselines.network import InFull, best_boxes, optional
@@ -29,6 +28,7 @@ from mast.cli import app
 from mast.config import Detection, Study, load_study
 from mast.datasets.loading import read_batch
 from mast.datasets.preparing import read_normalisation
+from mast.detection.chunks import predict_chunks
 from mast.errors import ConfigError, MissingExtraError, ModelError
 from mast.models.frontend import FrontEnd
 from mast.recordings.store import AudioStore
@@ -36,7 +36,7 @@ from mast.spectrogram import MelGrid
 from mast.storage import join
 from mast.training.finetune import FinetuneRecipe
 from mast.training.run import Run
-from mast.training.thresholds import choose_threshold
+from mast.training.thresholds import Heard, choose_threshold
 from tests.evaluation.studies import SHIFTED, random_detector, study_under_shift
 from tests.training.test_finetune import batch_of, with_boxes
 from tests.training.test_loop import stop_at
@@ -299,10 +299,10 @@ def test_a_baseline_comes_back_as_it_was_saved(learner, study_file, tmp_path):
     places = recipe.held.places(0, np.arange(3))
     told: list[tuple[int, int]] = []
     found, same = (
-        list(find_chunks(finder, recipe.store, places, lambda *now: told.append(now)))
+        list(predict_chunks(finder, recipe.store, places, lambda *now: told.append(now)))
         for finder in (
-            ChunkFinder(recipe.module.detector, recipe.module.frontend, "cpu"),
-            ChunkFinder(again.network, again.frontend, "cpu"),
+            BaselineFinder(recipe.module.detector, recipe.module.frontend, "cpu"),
+            BaselineFinder(again.network, again.frontend, "cpu"),
         )
     )
     for one, other in zip(found, same, strict=True):
@@ -350,11 +350,11 @@ def burst(start_s=1.0, end_s=1.4, hz=3000.0, level=0.1, seconds=5.12):
     return np.round((tone + noise) * 32767).astype(np.int16)[None]
 
 
-def finder_with(study: Study, level_db: float, pause: int = 0) -> ChunkFinder:
+def finder_with(study: Study, level_db: float, pause: int = 0) -> BaselineFinder:
     frontend = FrontEnd(
         study.chunking.model_copy(update={"chunk_s": 5.12}), study.spectrogram, read_normalisation(study)
     )
-    return ChunkFinder(Energy(study.detection, level_db, pause), frontend, "cpu")
+    return BaselineFinder(Energy(study.detection, level_db, pause), frontend, "cpu")
 
 
 def test_nothing_stands_out_of_silence_or_of_even_noise(study_file):
@@ -425,8 +425,8 @@ def test_the_level_that_serves_validation_best_is_kept_with_the_model(study_file
     recipe = BaselineRecipe("fcos", study, store_of(study))
     f1 = {}
     for level_db, pause in product(LEVELS_DB, PAUSES):
-        finder = ChunkFinder(Energy(study.detection, level_db, pause), loaded.frontend, "cpu")
-        found = list(find_chunks(finder, recipe.store, recipe.held.places(0, np.arange(len(recipe.held)))))
-        chosen = choose_threshold(found, recipe._truths(), study.detection.min_score)
+        finder = BaselineFinder(Energy(study.detection, level_db, pause), loaded.frontend, "cpu")
+        found = list(predict_chunks(finder, recipe.store, recipe.held.places(0, np.arange(len(recipe.held)))))
+        chosen = choose_threshold(Heard(found, recipe._truths()), study.detection.min_score)
         f1[level_db, pause] = chosen.results.get("validation_f1", 0.0)
     assert f1[kept] == max(f1.values()) > 0

@@ -150,6 +150,29 @@ def test_methods_are_compared_at_every_site(smoke, tmp_path):
             assert low is high is None if item["recordings"] == 1 else -1 <= low <= high <= 1
 
 
+def test_thresholds_with_made_up_calls_are_tried_on_every_test_set(smoke, tmp_path):
+    folder = f"{smoke[-3]}/smoke"
+    cells = [f"{folder}/cells/{name}/0" for name in ("energy", "at_once_detail")]
+    words = [
+        f"{folder}/soundscapes/study.yaml",
+        *cells,
+        "--draws",
+        "2",
+        "--out",
+        str(tmp_path / "result.json"),
+    ]
+    run("made_up_thresholds", *words)
+    told = like_the_full_result("made_up_thresholds", tmp_path / "result.json")
+    assert told["cells"].keys() == {"energy/0", "at_once_detail/0"}
+    for cell in told["cells"].values():
+        assert (
+            cell["best"].keys() == {"test", "temporal", "site", "unseen"} and str(cell["boxes"]) in cell["f1"]
+        )
+        for reached in (sets for totals in cell["f1"].values() for sets in totals.values()):
+            assert reached.keys() == cell["best"].keys()
+            assert all(own["tenth"] <= own["mean"] <= cell["best"][name] for name, own in reached.items())
+
+
 def test_detectors_are_heard_at_sites_that_are_made_up_anew(smoke, tmp_path):
     cells = [f"{smoke[-3]}/smoke/cells/{name}/0" for name in ("energy", "rehearsed")]
     places = ["--work", str(tmp_path), "--out", str(tmp_path / "result.json")]

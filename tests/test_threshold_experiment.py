@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from experiments import thresholds
+from experiments import made_up_thresholds, thresholds
 from experiments.thresholds import RULES, bagged, lost_by_rule, only
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +31,19 @@ def test_dealt_recordings_add_up_to_the_whole(seed, data):
     assert sum(part.truths.sum() for part in parts) == whole.truths.sum()
     assert sorted(np.concatenate([part.score for part in parts])) == sorted(whole.score)
     assert not set(parts[0].unit) & set(parts[1].unit)
+
+
+@given(st.integers(0, 100), st.integers(0, 60))
+def test_what_is_dealt_holds_enough_boxes_and_put_together_with_the_rest_is_the_whole(seed, boxes):
+    whole = ranking(seed)
+    dealt = made_up_thresholds.deal(whole, boxes, np.random.default_rng(seed))
+    assert dealt.truths.sum() >= boxes and (boxes or not len(dealt.score))
+    rest = only(whole, np.flatnonzero(dealt.truths == 0))
+    both = made_up_thresholds.together(dealt, rest)
+    assert best_threshold(both) == best_threshold(whole)
+    assert [f1(both.above(score)) for score in (0.2, 0.5, 0.8)] == [
+        f1(whole.above(score)) for score in (0.2, 0.5, 0.8)
+    ]
 
 
 def test_a_recording_drawn_twice_counts_twice():

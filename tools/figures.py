@@ -20,7 +20,8 @@ TABLES = (
     *(archives.engines, archives.phase, archives.phase_ways, archives.throughput, archives.archive_costs),
     *(archives.scale, archives.use_events, archives.crashes),
     *(learning.pretraining, learning.knn_probe, learning.narrow_band, learning.real, learning.new_sites),
-    *(learning.rounds, learning.anatomy, learning.thresholds, learning.site_thresholds, learning.by_site),
+    *(learning.rounds, learning.anatomy, learning.thresholds, learning.made_up_thresholds),
+    *(learning.site_thresholds, learning.by_site),
     learning.review_loop,
     *(likeness.search, likeness.search_scale, likeness.retrieval, likeness.novelty),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,7 +19,7 @@ from experiments.baselines.yolo import Yolo
 from mast.config import Detection, Study
 from mast.datasets.loading import Places
 from mast.datasets.split_table import existing
-from mast.detection.chunks import BATCH, OnProgress, up_to
+from mast.detection.chunks import BATCH, OnProgress, predict_chunks, up_to
 from mast.detection.evaluate import Evaluated, Tested, evaluate_model
 from mast.errors import ModelError
 from mast.evaluation.intervals import RESAMPLES
@@ -52,7 +52,7 @@ BASELINES: Mapping[str, Baseline] = {
 """The paper's baselines, but for AudioMAE, which is MAST with `train.start`; and `energy`, which learns nothing."""
 
 
-class ChunkFinder:
+class BaselineFinder:
     """A baseline on a device, under autocast in the fastest arithmetic there."""
 
     def __init__(self, network: Network | Energy, frontend: FrontEnd, device: str = "auto") -> None:
@@ -76,20 +76,6 @@ class ChunkFinder:
         return self._network.find(frontend(waves, counts))
 
 
-def find_chunks(
-    finder: ChunkFinder,
-    store: AudioStore,
-    places: Places,
-    on_progress: OnProgress = lambda done, total: None,
-) -> Iterator[Detections]:
-    """Boxes of each chunk at some places of a store, in order. (N, 2) → N"""
-    samples = store.layout.step_samples
-    for first in range(0, len(places), finder.batch):
-        chosen = places[first : first + finder.batch]
-        yield from finder(store.read(chosen, samples), store.filled(chosen, samples))  # (B, samples)
-        on_progress(first + len(chosen), len(places))
-
-
 def load_baseline(location: str, settings: Detection, store: AudioStore) -> Loaded[Network | Energy]:
     """A baseline as `train_baseline` left it; refused if it cannot hear the sound of a store."""
     description, tensors = load_model(location)
@@ -109,9 +95,9 @@ def evaluate_baseline(
     """Evaluate a baseline as `evaluate_study` does a detector of MAST, at the threshold that validation chose."""
     store = AudioStore(existing(study, STORE))
     loaded = load_baseline(location, study.detection, store)
-    finder = ChunkFinder(loaded.network, loaded.frontend, device)
+    finder = BaselineFinder(loaded.network, loaded.frontend, device)
 
     def find(places: Places, on_chunks: OnProgress) -> Iterable[Detections]:
-        return find_chunks(finder, store, places, on_chunks)
+        return predict_chunks(finder, store, places, on_chunks)
 
     return evaluate_model(study, store, Tested(location, loaded, find), out, resamples=resamples)

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from experiments.baselines.energy import LEVELS_DB, PAUSES, Energy
-from experiments.baselines.finding import BASELINES, ChunkFinder, find_chunks
+from experiments.baselines.finding import BASELINES, BaselineFinder
 from experiments.baselines.network import Losses, Network
 from mast.config import Study
 from mast.datasets.examples import detection_examples
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
+from mast.detection.chunks import predict_chunks
 from mast.errors import ConfigError
 from mast.models.checkpoint import Description, save_model
 from mast.models.frontend import FrontEnd
@@ -29,7 +29,7 @@ from mast.training.finetune import FinetuneRecipe, learned_under
 from mast.training.loop import End, OnProgress, train
 from mast.training.optimiser import Group
 from mast.training.run import Run
-from mast.training.thresholds import choose_threshold
+from mast.training.thresholds import Heard, choose_threshold
 
 
 class Learning(nn.Module):
@@ -95,11 +95,9 @@ class BaselineRecipe(FinetuneRecipe):
         """Nothing: each detector counts its own positives. → (0,)"""
         return torch.zeros(0, device=device)
 
-    def _predictions(self, network: Any, chosen: NDArray[np.int64]) -> Any:
-        """Boxes found in some validation chunks."""
-        device = next(network.parameters()).device.type
-        finder = ChunkFinder(network.detector, network.frontend, device)
-        return find_chunks(finder, self.store, self.held.places(0, chosen))
+    def _finder(self, network: Any) -> BaselineFinder:
+        """What finds boxes with the network as it is."""
+        return BaselineFinder(network.detector, network.frontend, next(network.parameters()).device.type)
 
 
 def train_baseline(
@@ -134,8 +132,8 @@ def _tune(name: str, study: Study, store: AudioStore, run: Run, device: str) -> 
     tried = []
     for level_db, pause in product(LEVELS_DB, PAUSES):
         energy = Energy(study.detection, level_db, pause)
-        found = list(find_chunks(ChunkFinder(energy, frontend, device), store, held.places(0, every)))
-        tried.append((energy, choose_threshold(found, held.boxes(every), study.detection.min_score)))
+        found = list(predict_chunks(BaselineFinder(energy, frontend, device), store, held.places(0, every)))
+        tried.append((energy, choose_threshold(Heard(found, held.boxes(every)), study.detection.min_score)))
     energy, chosen = max(tried, key=lambda item: cast(float, item[1].results.get("validation_f1", 0.0)))
     description = replace(
         _description(name, study, store),

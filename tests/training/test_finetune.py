@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from typer.testing import CliRunner
 from mast.cli import app
 from mast.config import Augmentation, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks
-from mast.detection.chunks import predict_chunks
+from mast.datasets.made_up import MEAN_CALLS
+from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.errors import ModelError, TrainingError
 from mast.models.checkpoint import Description, load_model, save_model
 from mast.models.encoder import SIZES, Encoder, EncoderShape
@@ -31,9 +33,11 @@ from mast.storage import join
 from mast.training.devices import start_fabric
 from mast.training.finetune import FinetuneRecipe, learned_under, train_study, varied
 from mast.training.finetune import generator as randomness
+from mast.training.lessons import EXPERTS, Lesson
 from mast.training.loop import OnProgress, Sound, train
 from mast.training.run import Run
 from mast.training.starting import WIDTHS
+from mast.training.thresholds import NOTHING
 from tests.training.test_loop import stop_at
 
 SMALL = EncoderShape(width=32, heads=2, depth=3)
@@ -71,8 +75,8 @@ def study_with(path: Path, *changes: str) -> Study:
     return load_study(path, [*QUICK, *changes])
 
 
-def recipe_of(study: Study) -> FinetuneRecipe:
-    return FinetuneRecipe(study, AudioStore(join(study.work, "audio.lance")))
+def recipe_of(study: Study, lesson: Lesson = EXPERTS) -> FinetuneRecipe:
+    return FinetuneRecipe(study, AudioStore(join(study.work, "audio.lance")), lesson=lesson)
 
 
 def batch_of(recipe: FinetuneRecipe, chosen: list[int]) -> Batch:
@@ -470,21 +474,59 @@ def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_
     assert "no validation sound" in model["results"]["threshold"]
 
 
+def test_where_validation_has_few_boxes_made_up_calls_help_with_the_threshold(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mast.training.finetune.STEADY_BOXES", 40)
+    study = study_with(study_file, "detection.min_score=0", "detection.max_boxes=5")
+    plain, learned = (recipe_of(study, lesson) for lesson in (EXPERTS, Lesson(made_up_from=3)))
+    own, every = plain.held, np.arange(len(plain.held))
+    boxes = sum(map(len, own.boxes(every)))
+    quiet = own.places(0, np.flatnonzero([not len(item) for item in own.boxes(every)]))
+    assert 0 < boxes < 40 and len(quiet)
+    finder = plain._finder(plain.module.eval())
+    assert (
+        plain._made_up_calls(finder) == NOTHING
+    )  # what never learned from such calls is not asked about them
+    heard, again = learned._made_up_calls(finder), learned._made_up_calls(finder)
+    assert (
+        len(heard.truths) == math.ceil((40 - boxes) / MEAN_CALLS) and 0.4 < heard.boxes / (40 - boxes) < 1.6
+    )
+    for one, two in zip(heard.truths, again.truths, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+    def heard_places(recipe: FinetuneRecipe) -> set[tuple[int, ...]]:
+        with monkeypatch.context() as patch:
+            spy = lambda finder, calls, store, examples, chosen: examples.places(0, chosen).tolist()  # noqa: E731
+            patch.setattr("mast.training.finetune.hear_made_up", spy)
+            return set(map(tuple, cast(Any, recipe._made_up_calls(finder))))
+
+    assert heard_places(learned) == set(map(tuple, quiet.tolist()))
+    learned.held = FixedChunks(np.zeros((0, 2), np.int64))
+    from_training = learned.sound.examples.places(0, np.arange(3, len(learned.sound.examples)))
+    assert heard_places(learned) <= set(map(tuple, from_training.tolist()))
+    learned.save(learned.module.eval(), Run(tmp_path))
+    model = json.loads((Run(tmp_path).model / "model.json").read_text())
+    assert "made-up calls" in model["results"]["threshold"]
+    monkeypatch.setattr("mast.training.finetune.STEADY_BOXES", boxes)
+    learned.held = own
+    assert learned._made_up_calls(finder) == NOTHING
+
+
 def test_chunks_are_asked_one_by_one_in_order(study_file: Path, trained: Run) -> None:
     study = study_with(study_file, "detection.min_score=0", "detection.max_boxes=3")
     recipe, loaded = recipe_of(study), load_detector(str(trained.model))
     places = recipe.held.places(0, np.arange(5))
     told: list[tuple[int, int]] = []
-    every = list(
-        predict_chunks(loaded, recipe.store, places, study.detection, "cpu", lambda *done: told.append(done))
-    )
+    finder = BoxFinder(loaded, study.detection, "cpu")
+    every = list(predict_chunks(finder, recipe.store, places, lambda *done: told.append(done)))
     assert told[-1] == (5, 5) and len(every) == 5
-    alone = next(predict_chunks(loaded, recipe.store, places[4:], study.detection, "cpu"))
+    alone = next(predict_chunks(finder, recipe.store, places[4:]))
     torch.testing.assert_close(every[4].boxes, alone.boxes, atol=0.5, rtol=0.01)
     assert all(len(item.boxes) <= 3 and item.boxes.dtype == torch.float32 for item in every)
-    assert list(predict_chunks(loaded, recipe.store, places[:0], study.detection, "cpu")) == []
+    assert list(predict_chunks(finder, recipe.store, places[:0])) == []
     with pytest.raises(ModelError, match="--device tpu: use auto, cpu or cuda"):
-        next(predict_chunks(loaded, recipe.store, places, study.detection, "tpu"))
+        BoxFinder(loaded, study.detection, "tpu")
 
 
 def test_the_verb_tells_its_start_and_its_threshold(study_file: Path, tmp_path: Path, trained: Run) -> None:

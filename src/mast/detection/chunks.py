@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -30,6 +31,16 @@ BATCH = {"cpu": 4, "cuda": 64}
 
 OnProgress = Callable[[int, int], None]
 """`on_progress(done, total)`, in chunks."""
+
+
+class ChunkFinder(Protocol):
+    """Whatever finds boxes in chunks, some at once."""
+
+    batch: int
+
+    def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
+        """Boxes of chunks of which the first `filled` (B,) samples are sound, best first. (B, N) → B"""
+        ...
 
 
 class BoxFinder:
@@ -101,15 +112,13 @@ def _with_vectors(found: list[Detections], features: Tensor) -> list[Detections]
 
 
 def predict_chunks(
-    loaded: Loaded[Detector],
+    finder: ChunkFinder,
     store: AudioStore,
     places: Places,
-    settings: Detection,
-    device: str = "auto",
     on_progress: OnProgress = lambda done, total: None,
 ) -> Iterator[Detections]:
-    """Boxes of each chunk at some places of a store, in order, as `BoxFinder` gives them. (N, 2) → N"""
-    finder, samples = BoxFinder(loaded, settings, device), store.layout.step_samples
+    """Boxes of each chunk at some places of a store, in order, as the finder gives them. (N, 2) → N"""
+    samples = store.layout.step_samples
     for first in range(0, len(places), finder.batch):
         chosen = places[first : first + finder.batch]
         yield from finder(store.read(chosen, samples), store.filled(chosen, samples))  # (B, samples)

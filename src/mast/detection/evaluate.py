@@ -16,8 +16,8 @@ from mast.config import Study
 from mast.datasets.loading import Places
 from mast.datasets.split_table import SPLITS_TABLE, existing
 from mast.datasets.splits import SHARED
+from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.detection.chunks import OnProgress as OnChunks
-from mast.detection.chunks import predict_chunks
 from mast.detection.stitching import stitch
 from mast.errors import ConfigError, ModelError
 from mast.evaluation.figures import set_results
@@ -92,8 +92,10 @@ def evaluate_study(
     store = AudioStore(existing(study, STORE))
     loaded = load_detector(model_location, store)
 
+    finder = BoxFinder(loaded, study.detection, device)
+
     def find(places: Places, on_chunks: OnChunks) -> Iterable[Detections]:
-        return predict_chunks(loaded, store, places, study.detection, device, on_chunks)
+        return predict_chunks(finder, store, places, on_chunks)
 
     tested = Tested(model_location, loaded, find)
     return evaluate_model(study, store, tested, out, splits, on_progress, resamples)

@@ -17,11 +17,11 @@ from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank
 from mast.datasets.loading import Batch, Examples, read_batch
-from mast.datasets.made_up import MadeUpCalls
+from mast.datasets.made_up import MEAN_CALLS, MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.split_table import existing
 from mast.datasets.transforms import up_to_the_sound
-from mast.detection.chunks import boxes_up_to, predict_chunks
+from mast.detection.chunks import BoxFinder, ChunkFinder, boxes_up_to, predict_chunks
 from mast.models.checkpoint import known_identity, save_model
 from mast.models.decoding import Detections
 from mast.models.detector import Detector
@@ -45,7 +45,7 @@ from mast.training.optimiser import Group
 from mast.training.pseudo_labels import confidence, silenced, unsure_boxes, valid_boxes
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
-from mast.training.thresholds import choose_threshold
+from mast.training.thresholds import NOTHING, STEADY_BOXES, Heard, choose_threshold, hear_made_up
 from mast.training.unfreezing import encoder_groups, keeps_encoder, open_blocks, thaw
 
 SETTINGS = {
@@ -219,7 +219,7 @@ class FinetuneRecipe:
         device = next(network.parameters()).device
         spec = self._untouched(shown, device, torch.ones(3, device=device))[0].cpu()
         truths = self.held.boxes(shown)
-        found = list(self._predictions(network, shown))
+        found = list(predict_chunks(self._finder(network), self.store, self.held.places(0, shown)))
         best = [item.boxes[: max(1, 2 * len(own))] for item, own in zip(found, truths, strict=True)]
         scores = [item.scores[: len(own)] for item, own in zip(found, best, strict=True)]
         path = run.folder / f"predictions_{epoch + 1:04d}.png"
@@ -228,8 +228,10 @@ class FinetuneRecipe:
     def save(self, model: nn.Module, run: Run) -> None:
         """The detector, with the score threshold that suits it best on validation and what it reaches there."""
         network = cast(Finetuning, model)
-        found = list(self._predictions(network, np.arange(len(self.held))))
-        chosen = choose_threshold(found, self._truths(), self.study.detection.min_score)
+        finder = self._finder(network)
+        found = list(predict_chunks(finder, self.store, self.held.places(0, np.arange(len(self.held)))))
+        real, made_up = Heard(found, self._truths()), self._made_up_calls(finder)
+        chosen = choose_threshold(real, self.study.detection.min_score, made_up)
         loss = run.validation_loss(is_best_kept=self.settings.patience_epochs > 0)
         results: dict[str, JsonValue] = {**loss, "threshold": chosen.reason, **chosen.results}
         thresholds = {"score": chosen.score, "nms_iou": self.study.detection.nms_iou}
@@ -304,11 +306,25 @@ class FinetuneRecipe:
     def _truths(self) -> tuple[Tensor, ...]:
         return self.held.boxes(np.arange(len(self.held)))
 
-    def _predictions(self, network: Finetuning, chosen: NDArray[np.int64]) -> Any:
-        """Boxes found in some validation chunks."""
+    def _finder(self, network: Finetuning) -> ChunkFinder:
+        """What finds boxes with the network as it is."""
         loaded = Loaded(self.description, network.detector, network.frontend)
-        device = next(network.parameters()).device.type
-        return predict_chunks(loaded, self.store, self.held.places(0, chosen), self.study.detection, device)
+        return BoxFinder(loaded, self.study.detection, next(network.parameters()).device.type)
+
+    def _made_up_calls(self, finder: ChunkFinder) -> Heard:
+        """As many made-up calls as validation lacks boxes for a steady threshold, if such calls were learned.
+
+        They lie over validation chunks without a box or, where there is none, over those that were learned from.
+        """
+        truths = self._truths()
+        lacking = STEADY_BOXES - sum(map(len, truths))
+        if self.made_up_from is None or lacking <= 0:
+            return NOTHING
+        examples, quiet = cast(Examples, self.held), np.flatnonzero([not len(own) for own in truths])
+        if not len(quiet):
+            examples, quiet = self.sound.examples, np.arange(self.made_up_from, len(self.sound.examples))
+        count = math.ceil(lacking / MEAN_CALLS)
+        return hear_made_up(finder, self.calls, self.store, examples, np.resize(quiet, count))
 
 
 def generator(seed: int, step: int, example: int) -> Generator:

@@ -17,7 +17,7 @@ from mast.config import Selftrain, Study
 from mast.datasets.examples import UNLABELLED, prepared_chunks, sites_of
 from mast.datasets.loading import FixedChunks, Places
 from mast.datasets.order import spread_among
-from mast.detection.chunks import predict_chunks
+from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.decoding import Detections
@@ -82,8 +82,8 @@ def label_pool(
     on_chunks: OnChunks = lambda done, total: None,
 ) -> list[Detections]:
     """What a detector finds in each chunk of a pool, after suppression of duplicates."""
-    loaded = load_detector(model, store)
-    return list(predict_chunks(loaded, store, pool.places, study.detection, device, on_chunks))
+    finder = BoxFinder(load_detector(model, store), study.detection, device)
+    return list(predict_chunks(finder, store, pool.places, on_chunks))
 
 
 def learned_from(found: list[Detections], pool: Pool, min_score: float, settings: Selftrain) -> FixedChunks:

@@ -23,7 +23,7 @@ from mast.datasets.loading import FixedChunks, InTurn, Joined, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
-from mast.detection.chunks import predict_chunks
+from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.checkpoint import copy_model, known_identity
@@ -266,10 +266,8 @@ class _Lesson:
         """What a model finds on validation, matched."""
         held = detection_examples(self.study, self.store, "val").chunks
         every = np.arange(len(held))
-        loaded = load_detector(model, self.store)
-        found = list(
-            predict_chunks(loaded, self.store, held.places(0, every), self.study.detection, self.device)
-        )
+        finder = BoxFinder(load_detector(model, self.store), self.study.detection, self.device)
+        found = list(predict_chunks(finder, self.store, held.places(0, every)))
         return ranked(found, held.boxes(every), min_iou=0.5)
 
     def _judged(self, model: str) -> Judged:

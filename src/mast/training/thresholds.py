@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import JsonValue
 from torch import Tensor
 
+from mast.datasets.loading import Examples, read_batch
+from mast.datasets.made_up import MadeUpCalls
+from mast.detection.chunks import ChunkFinder
 from mast.evaluation.matching import Boxes, match
 from mast.evaluation.metrics import METRICS, Ranking, steady_threshold
 from mast.models.decoding import Detections
+from mast.recordings.store import AudioStore
+
+STEADY_BOXES = 200
+"""From so many boxes a threshold is steady; where validation has fewer, made-up calls may stand in for the rest."""
 
 REPORTED = ("precision", "recall", "f1", "ap_11_points")
 
@@ -26,32 +35,70 @@ class Threshold:
     results: dict[str, JsonValue]
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Chunks as a detector hears them, and the true boxes of each."""
+
+    found: Sequence[Detections] = ()
+    truths: Sequence[Tensor] = ()
+
+    @property
+    def boxes(self) -> int:
+        """How many there truly are."""
+        return sum(map(len, self.truths))
+
+
+NOTHING = Heard()
+
+
+def hear_made_up(
+    finder: ChunkFinder, calls: MadeUpCalls, store: AudioStore, quiet: Examples, chosen: NDArray[np.int64]
+) -> Heard:
+    """What is found where made-up calls lie over some quiet examples, which may come several times."""
+    found: list[Detections] = []
+    truths: list[Tensor] = []
+    for first in range(0, len(chosen), finder.batch):
+        part = chosen[first : first + finder.batch]
+        rngs = [np.random.default_rng(first + row) for row in range(len(part))]
+        mixed = calls.over(read_batch(store, quiet, part), rngs, torch.ones(len(part), dtype=torch.bool))
+        found += finder(mixed.sound.numpy(), mixed.filled.numpy())
+        truths += mixed.boxes
+    return Heard(found, truths)
+
+
 def choose_threshold(
-    found: Sequence[Detections], truths: Sequence[Tensor], fallback: float, min_iou: float = 0.5
+    real: Heard, fallback: float, made_up: Heard = NOTHING, min_iou: float = 0.5
 ) -> Threshold:
     """The score that is good for F1 over chunks (paper, Evaluation Details), or a fallback where nothing tells it.
 
-    Average precision needs no threshold: `ap_area` is that of all candidates, the others hold from the score up.
+    Made-up calls help to choose it, and measure nothing. Average precision needs no threshold: `ap_area` is that of all
+    candidates, the others hold from the score up.
     """
-    if not truths:
-        return Threshold(fallback, "least score of a candidate: there is no validation sound", {})
-    if not any(map(len, truths)):
-        return Threshold(fallback, "least score of a candidate: there is no box in the validation sound", {})
-    ranking = ranked(found, truths, min_iou)
-    steady = steady_threshold(ranking)
+    if not real.boxes + made_up.boxes:
+        what = "box in the validation sound" if real.truths else "validation sound"
+        return Threshold(fallback, f"least score of a candidate: there is no {what}", {})
+    steady = steady_threshold(ranked([*real.found, *made_up.found], [*real.truths, *made_up.truths], min_iou))
     is_told = math.isfinite(steady)
     score = steady if is_told else fallback
-    measured = {name: METRICS[name](ranking.above(score), None) for name in REPORTED}
-    measured["ap_area"] = METRICS["ap_area"](ranking, None)
-    results: dict[str, JsonValue] = {
-        f"validation_{name}": value for name, value in measured.items() if math.isfinite(value)
-    }
-    reason = (
-        "nearly the highest F1 on validation"
-        if is_told
-        else "least score of a candidate: nothing was found on validation"
+    where = " and ".join(
+        name
+        for name, heard in (("validation", real), (f"{made_up.boxes:,} made-up calls", made_up))
+        if heard.boxes
     )
-    return Threshold(score, reason, results)
+    reason = f"nearly the highest F1 on {where}"
+    if not is_told:
+        reason = f"least score of a candidate: nothing was found on {where}"
+    return Threshold(score, reason, measured(real, score, min_iou))
+
+
+def measured(heard: Heard, score: float, min_iou: float) -> dict[str, JsonValue]:
+    """Figures of what was heard, as far as they can be told; none without a true box."""
+    if not heard.boxes:
+        return {}
+    ranking = ranked(heard.found, heard.truths, min_iou)
+    figures = {name: METRICS[name](ranking.above(score), None) for name in REPORTED}
+    figures["ap_area"] = METRICS["ap_area"](ranking, None)
+    return {f"validation_{name}": value for name, value in figures.items() if math.isfinite(value)}
 
 
 def ranked(found: Sequence[Detections], truths: Sequence[Tensor], min_iou: float) -> Ranking:
