@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from benchmarks.results import write_result
 
 from experiments.run import DEFAULT_OUT, RESULTS, kept_of, summary_of
 from experiments.shift.kept import threshold_of
-from experiments.shift.summary import FIGURES, comparable_seeds, finished_cells, mean_interval, with_bounds
+from experiments.shift.summary import FIGURES, comparable, finished_cells, mean_interval, with_bounds
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.intervals import RESAMPLES
 from mast.evaluation.metrics import Ranking
@@ -55,21 +55,20 @@ def main() -> None:
     told = {}
     for pair in PAIRS:
         names = [roles.get(role, {}).get("name", role) for role in pair]
-        seeds = comparable_seeds(names[0], names[1], cells)
-        sides = [{seed: own for seed, own in cells.get(name, {}).items() if seed in seeds} for name in names]
+        sides = comparable(names[0], names[1], cells)
         if all(sides):
             told[" - ".join(pair)] = {site: difference(sides[0], sides[1], site) for site in SITES}
     print(json.dumps(told, indent=1))
     write_result(options.out, {"shared": SHARED, "differences": told}, ("numpy",))
 
 
-def difference(first: Mapping[int, Path], second: Mapping[int, Path], site: str) -> dict[str, Any]:
+def difference(first: Sequence[Path], second: Sequence[Path], site: str) -> dict[str, Any]:
     """What the mean over the seeds of one method is more than that of another at a site, with intervals."""
     told: dict[str, Any] = {"seeds": [len(first), len(second)]}
     for figure, metric in METRICS.items():
         own, others = (
-            [at_site(cell / "evaluation", site, cuts=figure == "f1") for cell in seeds.values()]
-            for seeds in (first, second)
+            [at_site(cell / "evaluation", site, cuts=figure == "f1") for cell in cells]
+            for cells in (first, second)
         )
         found = mean_interval(metric, own, others, RESAMPLES)
         told[figure] = with_bounds(found)

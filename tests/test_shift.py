@@ -33,7 +33,7 @@ from experiments.shift.summary import (
     PAIRS,
     SPLITS,
     best_baseline,
-    comparable_seeds,
+    comparable,
     finished_cells,
     mean_interval,
     summary,
@@ -410,10 +410,8 @@ def test_what_a_teacher_has_taught_is_compared_with_what_else_came_of_the_same_t
     told = told_of(tmp_path, resamples=5)["differences"]["mast_st - control"]
     assert (told["site"]["f1"], told["seeds"]) == (0.0, [1, 1])
     known = finished_cells(tmp_path)
-    assert (
-        comparable_seeds("mast", "scratch", known) == {2}
-        and comparable_seeds("mast_st", "mast", known) == set()
-    )
+    assert comparable("mast", "scratch", known) == ([tmp_path / "mast/2"], [])
+    assert comparable("mast_st", "mast", known) == ([], [])
 
 
 def test_a_summary_by_hand(tmp_path):

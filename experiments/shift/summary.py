@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from benchmarks.results import rounded
@@ -71,6 +71,7 @@ BASELINES = tuple(name for name, method in METHODS.items() if method.baseline an
 Cells = Mapping[str, Mapping[int, Path]]
 """Folders of finished cells by method and seed."""
 
+Cell = TypeVar("Cell")
 Held = dict[str, dict[str, Ranking]]
 """Of one cell: by test set and figure, the ranking to take the figure's metric of."""
 
@@ -175,8 +176,7 @@ def summary(
     differences = {}
     for pair in PAIRS:
         name, sides = " - ".join(pair), [roles[role] or "" for role in pair]
-        seeds = comparable_seeds(sides[0], sides[1], held)
-        first, second = ([own for seed, own in held.get(side, {}).items() if seed in seeds] for side in sides)
+        first, second = comparable(sides[0], sides[1], held)
         if first and second:
             differences[name] = {
                 **differences_of(first, second, resamples),
@@ -196,14 +196,17 @@ def summary(
     }
 
 
-def comparable_seeds(first: str, second: str, cells: Mapping[str, Mapping[int, Any]]) -> set[int]:
-    """The seeds of two methods to compare: all of both, but of one that has a teacher those alone that both have.
+def comparable(
+    first: str, second: str, cells: Mapping[str, Mapping[int, Cell]]
+) -> tuple[list[Cell], list[Cell]]:
+    """What to compare of two methods: all seeds of both, but of one that has a teacher those alone that both have.
 
     For the same seed means the same teacher, and teachers differ by more than what they teach.
     """
-    own, others = (cells.get(name, {}).keys() for name in (first, second))
+    own, others = cells.get(first, {}), cells.get(second, {})
     has_teacher = any(METHODS[name].teacher for name in (first, second) if name in METHODS)
-    return {*own} & {*others} if has_teacher else {*own} | {*others}
+    seeds = {*own} & {*others} if has_teacher else {*own} | {*others}
+    return [own[seed] for seed in own if seed in seeds], [others[seed] for seed in others if seed in seeds]
 
 
 def held_of(cell: Path) -> Held:
