@@ -370,7 +370,7 @@ def test_what_is_recommended_is_the_preset_that_users_are_given():
 def test_a_site_is_told_by_its_own_recordings_alone(tmp_path):
     cells = {}
     for name, right in (("fcos", 0.0), ("mast", 0.5)):
-        cells[name] = {0: cell_at(tmp_path, name, 0, right=right)}
+        cells[name] = [cell_at(tmp_path, name, 0, right=right)]
         for table in (cells[name][0] / "evaluation").glob("*.parquet"):
             rows = pq.read_table(table)
             places = [

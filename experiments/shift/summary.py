@@ -56,6 +56,8 @@ PAIRS = (
     ("at_once_detail", "rehearsed"),
     ("at_once_detail", "at_once"),
     ("at_once_detail", "fcos_at_once"),
+    ("recommended", "faster_rcnn"),
+    ("fcos_band_median", "fcos"),
     ("fcos_at_once", "fcos_band_median"),
     ("at_once_detail_long", "at_once_detail"),
     ("at_once_detail_there", "at_once_detail"),
