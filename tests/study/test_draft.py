@@ -1,5 +1,6 @@
 """A first study file: what was seen goes in, comments say the rest, and it loads."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,15 @@ def test_a_draft_without_answers_loads_and_keeps_every_choice_as_a_comment(tmp_p
     assert (study.preset, study.normalisation, study.model.adapter) == ("laptop", "band-median", "detail")
     text = (tmp_path / "study.yaml").read_text()
     assert "# site:" in text and "# time_zone:" in text and "# annotations:" in text
+
+
+def test_a_draft_says_what_pitches_are_heard_and_how_to_hear_higher_ones(tmp_path):
+    plain, out = drafted(Answers("card"), tmp_path), tmp_path / "study.yaml"
+    assert (plain.spectrogram.low_hz, plain.spectrogram.high_hz) == (20, 8_000)
+    assert "Sounds from 20 Hz to 8 kHz are heard." in out.read_text("utf-8")
+    out.write_text(re.sub(r"(?m)^# (chunking|spectrogram):", r"\1:", out.read_text("utf-8")), "utf-8")
+    higher = load_study(out)
+    assert (higher.chunking.sample_rate_hz, higher.spectrogram.high_hz) == (32_000, 16_000)
 
 
 @pytest.mark.parametrize("preset", ["laptop", "paper", "trial"])
