@@ -24,7 +24,7 @@ from experiments.run import RESULTS
 from experiments.thresholds import only
 from mast.config import Study, load_study
 from mast.datasets.examples import detection_examples
-from mast.datasets.made_up import MEAN_CALLS, MadeUpCalls
+from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.split_table import existing
 from mast.detection.chunks import BoxFinder, ChunkFinder, predict_chunks
 from mast.evaluation.compare import ranking_of
@@ -34,7 +34,7 @@ from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.thresholds import hear_made_up, ranked
+from mast.training.thresholds import chunks_for, hear_made_up, ranked
 
 SIZES = (0, 5, 10, 20)
 """Boxes that validation is dealt; beside them, all of it is tried."""
@@ -69,8 +69,8 @@ def thresholds_of(study: Study, cell: Path, draws: int) -> dict[str, Any]:
     """F1 of a detector on each test set, by how many boxes its threshold comes from."""
     real, made_up = heard_on_validation(study, str(cell / "model"))
     folder = cell / "evaluation"
-    sets = {item["name"]: item for item in json.loads((folder / "results.json").read_text("utf-8"))["sets"]}
-    tests = {name: ranking_of(str(folder), name) for name in sets}
+    sets = json.loads((folder / "results.json").read_text("utf-8"))["sets"]
+    tests = {item["name"]: ranking_of(str(folder), item["name"]) for item in sets}
     rng = np.random.default_rng(0)
     boxes = int(real.truths.sum())
     sizes = [size for size in SIZES if size < boxes]
@@ -95,8 +95,8 @@ def heard_on_validation(study: Study, model: str) -> tuple[Ranking, Ranking]:
     truths = held.boxes(every)
     real = ranked(list(predict_chunks(finder, store, held.places(0, every))), truths, MIN_IOU)
     calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
-    quiet = np.resize(np.flatnonzero([not len(own) for own in truths]), chunks_for(max(TOTALS)))
-    made_up = hear_made_up(finder, calls, store, held, quiet)
+    quiet = np.flatnonzero([not len(own) for own in truths])
+    made_up = hear_made_up(finder, calls, store, held, quiet, max(TOTALS))
     return real, ranked(made_up.found, made_up.truths, MIN_IOU)
 
 
@@ -107,11 +107,6 @@ def finder_of(study: Study, store: AudioStore, model: str) -> tuple[FrontEnd, Ch
         return baseline.frontend, BaselineFinder(baseline.network, baseline.frontend)
     loaded = load_detector(model, store)
     return loaded.frontend, BoxFinder(loaded, study.detection)
-
-
-def chunks_for(boxes: int) -> int:
-    """In how many chunks there are about so many made-up calls."""
-    return math.ceil(max(0, boxes) / MEAN_CALLS)
 
 
 def deal(real: Ranking, boxes: int, rng: np.random.Generator) -> Ranking:

@@ -37,7 +37,7 @@ from mast.training.lessons import EXPERTS, Lesson
 from mast.training.loop import OnProgress, Sound, train
 from mast.training.run import Run
 from mast.training.starting import WIDTHS
-from mast.training.thresholds import NOTHING
+from mast.training.thresholds import NOTHING, Heard
 from tests.training.test_loop import stop_at
 
 SMALL = EncoderShape(width=32, heads=2, depth=3)
@@ -485,21 +485,22 @@ def test_where_validation_has_few_boxes_made_up_calls_help_with_the_threshold(
     quiet = own.places(0, np.flatnonzero([not len(item) for item in own.boxes(every)]))
     assert 0 < boxes < 40 and len(quiet)
     finder = plain._finder(plain.module.eval())
-    assert (
-        plain._made_up_calls(finder) == NOTHING
-    )  # what never learned from such calls is not asked about them
-    heard, again = learned._made_up_calls(finder), learned._made_up_calls(finder)
-    assert (
-        len(heard.truths) == math.ceil((40 - boxes) / MEAN_CALLS) and 0.4 < heard.boxes / (40 - boxes) < 1.6
-    )
+
+    def asked(recipe: FinetuneRecipe) -> Heard:
+        return recipe._made_up_calls(finder, Heard((), recipe._truths()))
+
+    assert asked(plain) == NOTHING  # what never learned from such calls is not asked about them
+    heard, again = asked(learned), asked(learned)
+    assert len(heard.truths) == math.ceil((40 - boxes) / MEAN_CALLS)
+    assert 0.4 < heard.boxes / (40 - boxes) < 1.6
     for one, two in zip(heard.truths, again.truths, strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
 
     def heard_places(recipe: FinetuneRecipe) -> set[tuple[int, ...]]:
         with monkeypatch.context() as patch:
-            spy = lambda finder, calls, store, examples, chosen: examples.places(0, chosen).tolist()  # noqa: E731
+            spy = lambda finder, calls, store, examples, chosen, boxes: examples.places(0, chosen).tolist()  # noqa: E731
             patch.setattr("mast.training.finetune.hear_made_up", spy)
-            return set(map(tuple, cast(Any, recipe._made_up_calls(finder))))
+            return set(map(tuple, cast(Any, asked(recipe))))
 
     assert heard_places(learned) == set(map(tuple, quiet.tolist()))
     learned.held = FixedChunks(np.zeros((0, 2), np.int64))
@@ -510,7 +511,7 @@ def test_where_validation_has_few_boxes_made_up_calls_help_with_the_threshold(
     assert "made-up calls" in model["results"]["threshold"]
     monkeypatch.setattr("mast.training.finetune.STEADY_BOXES", boxes)
     learned.held = own
-    assert learned._made_up_calls(finder) == NOTHING
+    assert asked(learned) == NOTHING
 
 
 def test_chunks_are_asked_one_by_one_in_order(study_file: Path, trained: Run) -> None:

@@ -91,7 +91,6 @@ def evaluate_study(
     """
     store = AudioStore(existing(study, STORE))
     loaded = load_detector(model_location, store)
-
     finder = BoxFinder(loaded, study.detection, device)
 
     def find(places: Places, on_chunks: OnChunks) -> Iterable[Detections]:

@@ -17,7 +17,7 @@ from mast.config import Augmentation, Study, Train
 from mast.datasets.augmentation import augment
 from mast.datasets.examples import detection_examples, noise_bank
 from mast.datasets.loading import Batch, Examples, read_batch
-from mast.datasets.made_up import MEAN_CALLS, MadeUpCalls
+from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.split_table import existing
 from mast.datasets.transforms import up_to_the_sound
@@ -230,8 +230,8 @@ class FinetuneRecipe:
         network = cast(Finetuning, model)
         finder = self._finder(network)
         found = list(predict_chunks(finder, self.store, self.held.places(0, np.arange(len(self.held)))))
-        real, made_up = Heard(found, self._truths()), self._made_up_calls(finder)
-        chosen = choose_threshold(real, self.study.detection.min_score, made_up)
+        real = Heard(found, self._truths())
+        chosen = choose_threshold(real, self.study.detection.min_score, self._made_up_calls(finder, real))
         loss = run.validation_loss(is_best_kept=self.settings.patience_epochs > 0)
         results: dict[str, JsonValue] = {**loss, "threshold": chosen.reason, **chosen.results}
         thresholds = {"score": chosen.score, "nms_iou": self.study.detection.nms_iou}
@@ -311,20 +311,18 @@ class FinetuneRecipe:
         loaded = Loaded(self.description, network.detector, network.frontend)
         return BoxFinder(loaded, self.study.detection, next(network.parameters()).device.type)
 
-    def _made_up_calls(self, finder: ChunkFinder) -> Heard:
+    def _made_up_calls(self, finder: ChunkFinder, real: Heard) -> Heard:
         """As many made-up calls as validation lacks boxes for a steady threshold, if such calls were learned.
 
         They lie over validation chunks without a box or, where there is none, over those that were learned from.
         """
-        truths = self._truths()
-        lacking = STEADY_BOXES - sum(map(len, truths))
+        lacking = STEADY_BOXES - real.boxes
         if self.made_up_from is None or lacking <= 0:
             return NOTHING
-        examples, quiet = cast(Examples, self.held), np.flatnonzero([not len(own) for own in truths])
+        examples, quiet = cast(Examples, self.held), np.flatnonzero([not len(own) for own in real.truths])
         if not len(quiet):
             examples, quiet = self.sound.examples, np.arange(self.made_up_from, len(self.sound.examples))
-        count = math.ceil(lacking / MEAN_CALLS)
-        return hear_made_up(finder, self.calls, self.store, examples, np.resize(quiet, count))
+        return hear_made_up(finder, self.calls, self.store, examples, quiet, lacking)
 
 
 def generator(seed: int, step: int, example: int) -> Generator:

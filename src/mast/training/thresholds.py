@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from mast.datasets.loading import Examples, read_batch
-from mast.datasets.made_up import MadeUpCalls
+from mast.datasets.made_up import MEAN_CALLS, MadeUpCalls
 from mast.detection.chunks import ChunkFinder
 from mast.evaluation.matching import Boxes, match
 from mast.evaluation.metrics import METRICS, Ranking, steady_threshold
@@ -51,16 +51,27 @@ class Heard:
 NOTHING = Heard()
 
 
+def chunks_for(boxes: int) -> int:
+    """In how many chunks there are about so many made-up calls."""
+    return math.ceil(max(0, boxes) / MEAN_CALLS)
+
+
 def hear_made_up(
-    finder: ChunkFinder, calls: MadeUpCalls, store: AudioStore, quiet: Examples, chosen: NDArray[np.int64]
+    finder: ChunkFinder,
+    calls: MadeUpCalls,
+    store: AudioStore,
+    examples: Examples,
+    quiet: NDArray[np.int64],
+    boxes: int,
 ) -> Heard:
-    """What is found where made-up calls lie over some quiet examples, which may come several times."""
+    """What is found of about so many made-up calls over quiet examples, which come in turn, as often as it takes."""
+    chosen = np.resize(quiet, chunks_for(boxes))
     found: list[Detections] = []
     truths: list[Tensor] = []
     for first in range(0, len(chosen), finder.batch):
         part = chosen[first : first + finder.batch]
         rngs = [np.random.default_rng(first + row) for row in range(len(part))]
-        mixed = calls.over(read_batch(store, quiet, part), rngs, torch.ones(len(part), dtype=torch.bool))
+        mixed = calls.over(read_batch(store, examples, part), rngs, torch.ones(len(part), dtype=torch.bool))
         found += finder(mixed.sound.numpy(), mixed.filled.numpy())
         truths += mixed.boxes
     return Heard(found, truths)
@@ -77,7 +88,10 @@ def choose_threshold(
     if not real.boxes + made_up.boxes:
         what = "box in the validation sound" if real.truths else "validation sound"
         return Threshold(fallback, f"least score of a candidate: there is no {what}", {})
-    steady = steady_threshold(ranked([*real.found, *made_up.found], [*real.truths, *made_up.truths], min_iou))
+    own = ranking = ranked(real.found, real.truths, min_iou)
+    if made_up.boxes:
+        ranking = ranked([*real.found, *made_up.found], [*real.truths, *made_up.truths], min_iou)
+    steady = steady_threshold(ranking)
     is_told = math.isfinite(steady)
     score = steady if is_told else fallback
     where = " and ".join(
@@ -88,14 +102,11 @@ def choose_threshold(
     reason = f"nearly the highest F1 on {where}"
     if not is_told:
         reason = f"least score of a candidate: nothing was found on {where}"
-    return Threshold(score, reason, measured(real, score, min_iou))
+    return Threshold(score, reason, _measured(own, score) if real.boxes else {})
 
 
-def measured(heard: Heard, score: float, min_iou: float) -> dict[str, JsonValue]:
-    """Figures of what was heard, as far as they can be told; none without a true box."""
-    if not heard.boxes:
-        return {}
-    ranking = ranked(heard.found, heard.truths, min_iou)
+def _measured(ranking: Ranking, score: float) -> dict[str, JsonValue]:
+    """Figures of validation from a score up, as far as they can be told."""
     figures = {name: METRICS[name](ranking.above(score), None) for name in REPORTED}
     figures["ap_area"] = METRICS["ap_area"](ranking, None)
     return {f"validation_{name}": value for name, value in figures.items() if math.isfinite(value)}
