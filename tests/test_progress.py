@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mast.cli import progress
@@ -28,6 +30,16 @@ def test_training_tells_a_log_how_far_it_is_and_how_long_it_will_take(
             on_progress(STEP)
     line = "Training: 25%, epoch 5, loss 1.250, 19 hours of sound an hour, 0:25:00 left"
     assert capfd.readouterr().err.splitlines() == [line, line]
+
+
+def test_after_the_last_step_there_is_no_time_left_to_tell_but_work(
+    clock: list[float], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with training_bar("Training") as on_progress:
+        clock[0] = 70.0
+        on_progress(replace(STEP, step=480, remaining_s=0.0))
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith("hours of sound an hour, finishing")
 
 
 def test_detecting_tells_a_log_how_much_it_has_heard(

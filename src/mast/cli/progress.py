@@ -88,9 +88,10 @@ def training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
     with _paced_bar(what, quiet=not is_first_process()) as show:
 
         def on_progress(progress: Progress) -> None:
-            left = timedelta(seconds=round(progress.remaining_s))
+            is_last = progress.step == progress.steps  # what follows takes a while: validation, and writing
+            left = "finishing" if is_last else f"{timedelta(seconds=round(progress.remaining_s))} left"
             speed = f"{progress.hours_per_hour:,.0f} hours of sound an hour"
-            pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {left} left"
+            pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {left}"
             show(progress.step, progress.steps, pace)
 
         yield on_progress
