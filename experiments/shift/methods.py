@@ -166,6 +166,7 @@ METHODS: Mapping[str, Method] = {
     "fcos_at_once": Method((*ROBUST, *AT_ONCE), baseline="fcos"),
     "at_once": Method((*ROBUST, *AT_ONCE)),
     "at_once_detail": Method(PRESET),
+    "at_once_detail_pretrained": Method((*PRESET, *OPEN, "pretrain.epoch_hours=null"), pretraining=1),
     "at_once_detail_long": Method((*PRESET, *LONG)),
     "at_once_detail_there": Method((*PRESET, *THERE)),
     "at_once_detail_tenth": Method(PRESET, budget=Budget(0.1, "random")),

@@ -54,6 +54,7 @@ ABLATIONS = {
     "rehearsed": "rehearsed, then labels",
     "at_once": "labels and made-up calls at once",
     "at_once_detail": "labels and made-up calls at once, adapter detail",
+    "at_once_detail_pretrained": "labels and made-up calls at once, adapter detail, pretrained",
     "at_once_detail_long": "labels and made-up calls at once, adapter detail, twice as long",
     "at_once_detail_there": "labels and made-up calls at once, adapter detail, over quiet sound of all sites",
     "at_once_detail_redrawn": "recommended + self-training, boxes drawn anew at every step",
