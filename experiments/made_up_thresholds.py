@@ -24,22 +24,18 @@ from experiments.run import RESULTS
 from experiments.thresholds import only
 from mast.config import Study, load_study
 from mast.datasets.examples import detection_examples
-from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.split_table import existing
-from mast.detection.chunks import BoxFinder, ChunkFinder, predict_chunks
+from mast.detection.chunks import BoxFinder, ChunkFinder
 from mast.evaluation.compare import ranking_of
 from mast.evaluation.metrics import Ranking, best_threshold, f1, steady_threshold
 from mast.models.checkpoint import load_model
-from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
-from mast.training.thresholds import chunks_for, hear_made_up, ranked
+from mast.training.hearing import chunks_for, hear, hear_made_up
 
 SIZES = (0, 5, 10, 20)
 """Boxes that validation is dealt; beside them, all of it is tried."""
-
-MIN_IOU = 0.5
 
 TOTALS = (0, 50, 100, 200, 400)
 """Boxes that made-up calls fill up to."""
@@ -90,23 +86,19 @@ def heard_on_validation(study: Study, model: str) -> tuple[Ranking, Ranking]:
     """What a detector makes of a study's validation sound, and of made-up calls over its quiet chunks."""
     store = AudioStore(existing(study, STORE))
     held = detection_examples(study, store, "val").chunks
-    every = np.arange(len(held))
-    frontend, finder = finder_of(study, store, model)
-    truths = held.boxes(every)
-    real = ranked(list(predict_chunks(finder, store, held.places(0, every))), truths, MIN_IOU)
-    calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
-    quiet = np.flatnonzero([not len(own) for own in truths])
-    made_up = hear_made_up(finder, calls, store, held, quiet, max(TOTALS))
-    return real, ranked(made_up.found, made_up.truths, MIN_IOU)
+    finder = finder_of(study, store, model)
+    real = hear(finder, store, held)
+    quiet = held.places(0, np.flatnonzero([not len(own) for own in real.truths]))
+    made_up = hear_made_up(finder, study.spectrogram, store, quiet, max(TOTALS))
+    return real.ranking(), made_up.ranking()
 
 
-def finder_of(study: Study, store: AudioStore, model: str) -> tuple[FrontEnd, ChunkFinder]:
-    """A detector of MAST or a baseline, with what it hears through."""
+def finder_of(study: Study, store: AudioStore, model: str) -> ChunkFinder:
+    """A detector of MAST or a baseline."""
     if "baseline" in load_model(model)[0].architecture:
         baseline = load_baseline(model, study.detection, store)
-        return baseline.frontend, BaselineFinder(baseline.network, baseline.frontend)
-    loaded = load_detector(model, store)
-    return loaded.frontend, BoxFinder(loaded, study.detection)
+        return BaselineFinder(baseline.network, baseline.frontend)
+    return BoxFinder(load_detector(model, store), study.detection)
 
 
 def deal(real: Ranking, boxes: int, rng: np.random.Generator) -> Ranking:

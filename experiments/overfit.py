@@ -22,16 +22,17 @@ from mast.cli import app
 from mast.config import load_study
 from mast.datasets.loading import FixedChunks
 from mast.datasets.order import spread
-from mast.detection.chunks import BoxFinder, predict_chunks
+from mast.detection.chunks import BoxFinder
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.storage import join
 from mast.study.products import STORE
 from mast.training.devices import start_fabric
 from mast.training.finetune import FinetuneRecipe
+from mast.training.hearing import hear
 from mast.training.loop import Progress, Sound, train
 from mast.training.run import Run
-from mast.training.thresholds import Heard, choose_threshold
+from mast.training.thresholds import choose_threshold
 
 RESULT = Path(__file__).parent / "results" / "overfit.json"
 
@@ -99,15 +100,13 @@ def overfit(study_file: Path, count: int) -> dict[str, float]:
     fabric = start_fabric(study.train.precision, run)
     train(recipe, Sound(store, few), study.train, run, fabric, show)
     seconds = time.perf_counter() - start_s
-    places, truths = few.places(0, np.arange(count)), few.boxes(np.arange(count))
-    finder = BoxFinder(load_detector(str(run.model)), study.detection)
-    found = list(predict_chunks(finder, store, places))
-    threshold = choose_threshold(Heard(found, truths), study.detection.min_score)
+    heard = hear(BoxFinder(load_detector(str(run.model)), study.detection), store, few)
+    threshold = choose_threshold(heard, study.detection.min_score)
     loss = [line["loss"] for line in run.read() if "loss" in line][-1]
     return {
         "f1": float(str(threshold.results.get("validation_f1", 0.0))),
         "score_threshold": threshold.score,
-        "boxes": sum(map(len, truths)),
+        "boxes": heard.boxes,
         "chunks": count,
         "last_loss": loss,
         "train_s": round(seconds, 1),

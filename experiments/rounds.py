@@ -33,12 +33,11 @@ from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.checkpoint import load_model
 from mast.recordings.store import AudioStore
 from mast.study.products import STORE
+from mast.training.hearing import Heard
 from mast.training.pseudo_labels import Pool, pool_chunks, pool_of, read_labels, valid_boxes
 from mast.training.rounds import Round, read_round
 from mast.training.selftrain import CURRICULA
-from mast.training.thresholds import ranked
 
-MIN_IOU = 0.5
 BOUNDS = ("start_s", "low_hz", "end_s", "high_hz")
 
 
@@ -91,13 +90,13 @@ def lesson_of(study: Study, pool: Pool, truths: list[Tensor], folder: Path, done
     """How many boxes a student learned from, how many of them are calls, and how many calls that is, also by site."""
     found = read_labels(str(folder / "pseudo.parquet"))
     chosen = [valid_boxes(item, done.pseudo["min_score"], study.selftrain) for item in found]
-    ranking = ranked(chosen, truths, MIN_IOU)
+    ranking = Heard(chosen, truths).ranking()
     sites = {str(site): (pool.sites == site).astype(float) for site in np.unique(pool.sites.astype(str))}
     return {
         "min_score": done.pseudo["min_score"],
         "boxes": len(ranking.score),
-        **_shares(ranking),
-        "by_site": {site: _shares(ranking, weight) for site, weight in sites.items()},
+        **shares(ranking),
+        "by_site": {site: shares(ranking, weight) for site, weight in sites.items()},
     }
 
 
@@ -115,10 +114,10 @@ def tested(folder: Path) -> dict[str, Any]:
     """Figures of an evaluation on every test set, with precision and recall at its threshold."""
     held = held_of(folder)
     figures = figures_of([held], RESAMPLES)
-    return {split: {**figures[split], **_shares(own["f1"])} for split, own in held.items()}
+    return {split: {**figures[split], **shares(own["f1"])} for split, own in held.items()}
 
 
-def _shares(ranking: Ranking, weight: Floats | None = None) -> dict[str, float | None]:
+def shares(ranking: Ranking, weight: Floats | None = None) -> dict[str, float | None]:
     """Precision and recall of boxes; None where there are none."""
     return {name: rounded(METRICS[name](ranking, weight)) for name in ("precision", "recall")}
 

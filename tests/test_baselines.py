@@ -35,8 +35,9 @@ from mast.recordings.store import AudioStore
 from mast.spectrogram import MelGrid
 from mast.storage import join
 from mast.training.finetune import FinetuneRecipe
+from mast.training.hearing import hear
 from mast.training.run import Run
-from mast.training.thresholds import Heard, choose_threshold
+from mast.training.thresholds import choose_threshold
 from tests.evaluation.studies import SHIFTED, random_detector, study_under_shift
 from tests.training.test_finetune import batch_of, with_boxes
 from tests.training.test_loop import stop_at
@@ -426,7 +427,6 @@ def test_the_level_that_serves_validation_best_is_kept_with_the_model(study_file
     f1 = {}
     for level_db, pause in product(LEVELS_DB, PAUSES):
         finder = BaselineFinder(Energy(study.detection, level_db, pause), loaded.frontend, "cpu")
-        found = list(predict_chunks(finder, recipe.store, recipe.held.places(0, np.arange(len(recipe.held)))))
-        chosen = choose_threshold(Heard(found, recipe._truths()), study.detection.min_score)
+        chosen = choose_threshold(hear(finder, recipe.store, recipe.held), study.detection.min_score)
         f1[level_db, pause] = chosen.results.get("validation_f1", 0.0)
     assert f1[kept] == max(f1.values()) > 0

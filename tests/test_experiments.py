@@ -139,6 +139,25 @@ def test_rounds_are_held_against_the_calls_of_the_pool_and_tested(smoke, tmp_pat
         assert {"precision", "recall", "f1", "ap", "ap_interval"} <= item["site"].keys()
 
 
+def test_a_teacher_is_asked_how_sure_it_is_and_held_against_the_calls_of_the_pool(smoke, tmp_path):
+    cell = f"{smoke[-3]}/smoke/cells/mast_st/0"
+    run("sure_teachers", cell, "--out", str(tmp_path / "result.json"))
+    told = like_the_full_result("sure_teachers", tmp_path / "result.json")["cells"]["mast_st/0"]
+    assert told["boxes"]["both"] == told["boxes"]["validation"] + told["boxes"]["made_up"] > 100
+    for right in told["right"].values():
+        known = [right[way] for way in ("validation", "made_up") if right[way] is not None]
+        assert right.keys() == told["boxes"].keys()
+        assert (
+            min(known) <= right["both"] <= max(known)
+            if known and right["both"] is not None
+            else right["both"] is None
+        )
+    taught = json.loads(Path(cell, "round_1", "round.json").read_text("utf-8"))["pseudo"]
+    for chosen in told["chosen"].values():  # this round took any score
+        assert chosen["score"] == 0.1 and chosen["boxes"] <= taught["boxes"]
+        assert (chosen["precision"] is None) == (chosen["boxes"] == 0)
+
+
 def test_methods_are_compared_at_every_site(smoke, tmp_path):
     run("by_site", "--results", f"{smoke[-3]}/shift.json", "--out", str(tmp_path / "result.json"))
     told = like_the_full_result("by_site", tmp_path / "result.json")

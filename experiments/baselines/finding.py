@@ -60,6 +60,11 @@ class BaselineFinder:
         self.batch = BATCH[self.kind]
         self._network, self._frontend = network.to(self.kind), frontend.to(self.kind)
 
+    @property
+    def frames(self) -> int:
+        """Frames of a chunk."""
+        return self._frontend.frames
+
     def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
         """Boxes of chunks of which the first `filled` (B,) samples are sound; none reaches beyond it. (B, N) → B"""
         waves, counts = (torch.from_numpy(values).to(self.kind) for values in (sound, filled))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
@@ -18,7 +17,6 @@ from mast.config import Study
 from mast.datasets.examples import detection_examples
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
-from mast.detection.chunks import predict_chunks
 from mast.errors import ConfigError
 from mast.models.checkpoint import Description, save_model
 from mast.models.frontend import FrontEnd
@@ -26,10 +24,11 @@ from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import start_fabric
 from mast.training.finetune import FinetuneRecipe, learned_under
+from mast.training.hearing import hear
 from mast.training.loop import End, OnProgress, train
 from mast.training.optimiser import Group
 from mast.training.run import Run
-from mast.training.thresholds import Heard, choose_threshold
+from mast.training.thresholds import choose_threshold
 
 
 class Learning(nn.Module):
@@ -127,13 +126,12 @@ def train_baseline(
 def _tune(name: str, study: Study, store: AudioStore, run: Run, device: str) -> End:
     """Take the level, the pause, and then the score, of the highest F1 on validation."""
     held = detection_examples(study, store, "val").chunks
-    every = np.arange(len(held))
     frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
     tried = []
     for level_db, pause in product(LEVELS_DB, PAUSES):
         energy = Energy(study.detection, level_db, pause)
-        found = list(predict_chunks(BaselineFinder(energy, frontend, device), store, held.places(0, every)))
-        tried.append((energy, choose_threshold(Heard(found, held.boxes(every)), study.detection.min_score)))
+        heard = hear(BaselineFinder(energy, frontend, device), store, held)
+        tried.append((energy, choose_threshold(heard, study.detection.min_score)))
     energy, chosen = max(tried, key=lambda item: cast(float, item[1].results.get("validation_f1", 0.0)))
     description = replace(
         _description(name, study, store),

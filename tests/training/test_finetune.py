@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from typer.testing import CliRunner
 from mast.cli import app
 from mast.config import Augmentation, Study, load_study
 from mast.datasets.loading import Batch, FixedChunks
-from mast.datasets.made_up import MEAN_CALLS
 from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.errors import ModelError, TrainingError
 from mast.models.checkpoint import Description, load_model, save_model
@@ -37,7 +35,6 @@ from mast.training.lessons import EXPERTS, Lesson
 from mast.training.loop import OnProgress, Sound, train
 from mast.training.run import Run
 from mast.training.starting import WIDTHS
-from mast.training.thresholds import NOTHING, Heard
 from tests.training.test_loop import stop_at
 
 SMALL = EncoderShape(width=32, heads=2, depth=3)
@@ -474,44 +471,15 @@ def test_a_study_without_validation_keeps_the_least_score(study_file: Path, tmp_
     assert "no validation sound" in model["results"]["threshold"]
 
 
-def test_where_validation_has_few_boxes_made_up_calls_help_with_the_threshold(
-    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_has_learned_from_made_up_calls_is_asked_about_them_for_its_threshold(
+    study_file: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("mast.training.finetune.STEADY_BOXES", 40)
     study = study_with(study_file, "detection.min_score=0", "detection.max_boxes=5")
-    plain, learned = (recipe_of(study, lesson) for lesson in (EXPERTS, Lesson(made_up_from=3)))
-    own, every = plain.held, np.arange(len(plain.held))
-    boxes = sum(map(len, own.boxes(every)))
-    quiet = own.places(0, np.flatnonzero([not len(item) for item in own.boxes(every)]))
-    assert 0 < boxes < 40 and len(quiet)
-    finder = plain._finder(plain.module.eval())
-
-    def asked(recipe: FinetuneRecipe) -> Heard:
-        return recipe._made_up_calls(finder, Heard((), recipe._truths()))
-
-    assert asked(plain) == NOTHING  # what never learned from such calls is not asked about them
-    heard, again = asked(learned), asked(learned)
-    assert len(heard.truths) == math.ceil((40 - boxes) / MEAN_CALLS)
-    assert 0.4 < heard.boxes / (40 - boxes) < 1.6
-    for one, two in zip(heard.truths, again.truths, strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
-
-    def heard_places(recipe: FinetuneRecipe) -> set[tuple[int, ...]]:
-        with monkeypatch.context() as patch:
-            spy = lambda finder, calls, store, examples, chosen, boxes: examples.places(0, chosen).tolist()  # noqa: E731
-            patch.setattr("mast.training.finetune.hear_made_up", spy)
-            return set(map(tuple, cast(Any, asked(recipe))))
-
-    assert heard_places(learned) == set(map(tuple, quiet.tolist()))
-    learned.held = FixedChunks(np.zeros((0, 2), np.int64))
-    from_training = learned.sound.examples.places(0, np.arange(3, len(learned.sound.examples)))
-    assert heard_places(learned) <= set(map(tuple, from_training.tolist()))
-    learned.save(learned.module.eval(), Run(tmp_path))
-    model = json.loads((Run(tmp_path).model / "model.json").read_text())
-    assert "made-up calls" in model["results"]["threshold"]
-    monkeypatch.setattr("mast.training.finetune.STEADY_BOXES", boxes)
-    learned.held = own
-    assert asked(learned) == NOTHING
+    for name, lesson in (("plain", EXPERTS), ("learned", Lesson(made_up_from=3))):
+        recipe, run = recipe_of(study, lesson), Run(tmp_path / name)
+        recipe.save(recipe.module.eval(), run)
+        reason = json.loads((run.model / "model.json").read_text())["results"]["threshold"]
+        assert ("made-up calls" in reason) == (name == "learned")
 
 
 def test_chunks_are_asked_one_by_one_in_order(study_file: Path, trained: Run) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mast.config import Selftrain
 from mast.errors import TrainingError
 from mast.models.decoding import Detections
+from mast.training.hearing import Heard
 from mast.training.pseudo_labels import (
     Pool,
     learned_from,
@@ -25,7 +26,6 @@ from mast.training.pseudo_labels import (
     unsure_of,
     write_labels,
 )
-from mast.training.thresholds import ranked
 
 NONE = Detections(torch.zeros(0, 4), torch.zeros(0))
 Q = Selftrain()
@@ -82,7 +82,7 @@ def test_the_score_to_learn_from_rises_until_enough_boxes_on_validation_are_righ
         found((0, 0, 10, 10, 0.8), (50, 50, 60, 60, 0.3)),
         found((0, 0, 10, 10, 0.4), (50, 50, 60, 60, 0.2)),
     ]
-    ranking = ranked(guesses, truths, 0.5)
+    ranking = Heard(guesses, truths).ranking()
     assert score_to_learn_from(Q, ranking) == 0.10
     assert score_to_learn_from(Selftrain(min_precision=0.6), ranking) == pytest.approx(0.3)
     assert score_to_learn_from(Selftrain(min_precision=1.0), ranking) == pytest.approx(0.4)
@@ -90,13 +90,13 @@ def test_the_score_to_learn_from_rises_until_enough_boxes_on_validation_are_righ
 
 
 def test_a_teacher_that_is_never_right_enough_is_refused() -> None:
-    ranking = ranked([found((50, 50, 60, 60, 0.3))], [torch.tensor([[0.0, 0, 10, 10]])], 0.5)
+    ranking = Heard([found((50, 50, 60, 60, 0.3))], [torch.tensor([[0.0, 0, 10, 10]])]).ranking()
     with pytest.raises(TrainingError, match="better teacher"):
         score_to_learn_from(Selftrain(min_precision=0.5), ranking)
 
 
 def test_without_a_box_on_validation_a_teacher_is_taken_at_its_fixed_score() -> None:
-    ranking = ranked([found((50, 50, 60, 60, 0.3))], [torch.zeros(0, 4)], 0.5)
+    ranking = Heard([found((50, 50, 60, 60, 0.3))], [torch.zeros(0, 4)]).ranking()
     assert score_to_learn_from(Selftrain(min_precision=0.5), ranking) == 0.10
 
 

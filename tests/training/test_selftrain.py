@@ -21,12 +21,14 @@ from mast.config import Guard, Selftrain, Study, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.loading import Batch, FixedChunks, Joined, read_batch
 from mast.errors import ModelError, TrainingError
+from mast.evaluation.metrics import Ranking
 from mast.models.checkpoint import load_model, save_model
 from mast.models.decoding import Detections
 from mast.models.encoder import SIZES, EncoderShape
 from mast.recordings.store import AudioStore
 from mast.training import selftrain
 from mast.training.finetune import FinetuneRecipe, train_study
+from mast.training.hearing import STEADY_BOXES
 from mast.training.lessons import Lesson, Redrawn
 from mast.training.optimiser import running_mean
 from mast.training.pseudo_labels import learned_from, unsure_of, write_labels
@@ -147,6 +149,26 @@ def test_a_round_labels_learns_and_leaves_its_model_its_numbers_and_a_page(
     assert any("teacher listens" in what for what in seen)
     again = selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")
     assert again.rounds == taught.rounds
+
+
+def test_how_sure_a_teacher_has_to_be_is_told_by_made_up_calls_where_its_student_learns_such(
+    study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftrain, "train_study", lambda *arguments: "stopped")
+    asked: list[Ranking] = []
+
+    def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
+        asked.append(validation)
+        return 0.0
+
+    monkeypatch.setattr(selftrain, "score_to_learn_from", score_to_learn_from)
+    for share, precision in ((0, 0.5), (0.5, 0.5), (0.5, "null")):
+        changes = (f"selftrain.rehearsed_share={share}", f"selftrain.min_precision={precision}")
+        run = Run(tmp_path / f"{share}-{precision}")
+        selftrain_study(study_with(study_file, *changes), run, teacher, "cpu")
+    plain, with_calls, fixed = (len(item.truths) for item in asked)
+    assert with_calls > plain == fixed
+    assert asked[1].truths.sum() == pytest.approx(STEADY_BOXES, rel=0.3)
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_model(

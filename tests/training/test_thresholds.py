@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from mast.models.decoding import Detections
-from mast.training.thresholds import Heard, choose_threshold
+from mast.training.hearing import Heard
+from mast.training.thresholds import choose_threshold
 
 HIT, MISS = [0.0, 0, 10, 10], [50.0, 50, 60, 60]
 TRUTH = torch.tensor([HIT])

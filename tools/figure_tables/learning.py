@@ -154,6 +154,39 @@ def rounds() -> str:
     return paragraphs(grid([*head, *sites, "guard"], lines), f"`python -m experiments.rounds {cells}`")
 
 
+def sure_teachers() -> str:
+    """How often a teacher is right by validation, by made-up calls and in truth, and what each way lets it teach."""
+    found = result("experiments/results/sure_teachers.json")
+    scores, chosen = [], []
+    for cell, own in found["cells"].items():
+        name = f"seed {cell.split('/')[1]}"
+        scores += [[name, score, *map(share, right.values())] for score, right in own["right"].items()]
+        for way, title in (("validation", "validation alone"), ("both", "validation and made-up calls")):
+            told = own["chosen"][way]
+            taught = (
+                [
+                    f"{told['score']:.2f}",
+                    f"{told['boxes']:,}",
+                    share(told["precision"]),
+                    share(told["recall"]),
+                ]
+                if told
+                else ["–"] * 4
+            )
+            chosen.append([name, title, *taught])
+    own = next(iter(found["cells"].values()))
+    cells = " ".join(f"shift/{found['size']}/cells/{name}" for name in found["cells"])
+    return paragraphs(
+        grid(
+            ["teacher", "from score", "validation", "made-up calls", "both", "in truth, in the pool"], scores
+        ),
+        f"Share of a teacher's boxes that are right; validation has {own['boxes']['validation']} true boxes, made-up "
+        f"calls fill up to 200. From the score at which that is {own['min_precision']:.0%} it teaches:",
+        grid(["teacher", "by", "score", "boxes taught", "of them right", "of all calls"], chosen),
+        f"`python -m experiments.sure_teachers {cells}`",
+    )
+
+
 def new_sites() -> str:
     """Detectors of the shift benchmark at sites of another world, and what they have more than the first."""
     found = result("experiments/results/new_sites.json")

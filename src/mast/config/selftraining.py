@@ -104,7 +104,8 @@ class Selftrain(Settings):
         default=None,
         ge=0,
         le=1,
-        description="Raise that score until so large a share of the teacher's boxes on validation is right",
+        description="Raise that score until so large a share of the teacher's boxes on validation is right; where it "
+        "has few boxes and rehearsed_share is not 0, of those on made-up calls as well",
     )
     min_frames: float = Field(default=4, ge=0, description="Least length of a teacher's box, in frames")
     min_bins: float = Field(default=1, ge=0, description="Least height of a teacher's box, in mel bins")

@@ -38,6 +38,11 @@ class ChunkFinder(Protocol):
 
     batch: int
 
+    @property
+    def frames(self) -> int:
+        """Frames of a chunk."""
+        ...
+
     def __call__(self, sound: NDArray[np.int16], filled: NDArray[np.int64]) -> list[Detections]:
         """Boxes of chunks of which the first `filled` (B,) samples are sound, best first. (B, N) → B"""
         ...

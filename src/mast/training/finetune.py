@@ -38,6 +38,7 @@ from mast.study.products import STORE
 from mast.training.assignment import Targets, assign
 from mast.training.contrastive import Projection, Regions, contrastive_loss, draw_regions
 from mast.training.devices import start_fabric
+from mast.training.hearing import hear_validation
 from mast.training.lessons import EXPERTS, Lesson, Redrawn, background_places, whole_lesson
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
@@ -45,7 +46,7 @@ from mast.training.optimiser import Group
 from mast.training.pseudo_labels import confidence, silenced, unsure_boxes, valid_boxes
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
-from mast.training.thresholds import NOTHING, STEADY_BOXES, Heard, choose_threshold, hear_made_up
+from mast.training.thresholds import choose_threshold
 from mast.training.unfreezing import encoder_groups, keeps_encoder, open_blocks, thaw
 
 SETTINGS = {
@@ -211,7 +212,7 @@ class FinetuneRecipe:
         """Every few epochs, a picture of validation chunks with the experts' boxes and the detector's best ones."""
         if (epoch + 1) % self.settings.picture_epochs and epoch + 1 != self.settings.epochs:
             return
-        shown = np.flatnonzero([len(own) > 0 for own in self._truths()])
+        shown = np.flatnonzero([len(own) > 0 for own in self.held.boxes(np.arange(len(self.held)))])
         if not len(shown):
             return
         shown = shown[:: math.ceil(len(shown) / PICTURED_CHUNKS)]
@@ -228,10 +229,14 @@ class FinetuneRecipe:
     def save(self, model: nn.Module, run: Run) -> None:
         """The detector, with the score threshold that suits it best on validation and what it reaches there."""
         network = cast(Finetuning, model)
-        finder = self._finder(network)
-        found = list(predict_chunks(finder, self.store, self.held.places(0, np.arange(len(self.held)))))
-        real = Heard(found, self._truths())
-        chosen = choose_threshold(real, self.study.detection.min_score, self._made_up_calls(finder, real))
+        real, made_up = hear_validation(
+            self._finder(network),
+            self.study,
+            self.store,
+            self.held,
+            knows_made_up=self.made_up_from is not None,
+        )
+        chosen = choose_threshold(real, self.study.detection.min_score, made_up)
         loss = run.validation_loss(is_best_kept=self.settings.patience_epochs > 0)
         results: dict[str, JsonValue] = {**loss, "threshold": chosen.reason, **chosen.results}
         thresholds = {"score": chosen.score, "nms_iou": self.study.detection.nms_iou}
@@ -303,26 +308,10 @@ class FinetuneRecipe:
         rngs = [generator(0, VALIDATION_STEP, int(item)) for item in chosen]
         return self._targets(levels, batch.filled, batch.boxes, batch.weights, rngs, shares)
 
-    def _truths(self) -> tuple[Tensor, ...]:
-        return self.held.boxes(np.arange(len(self.held)))
-
     def _finder(self, network: Finetuning) -> ChunkFinder:
         """What finds boxes with the network as it is."""
         loaded = Loaded(self.description, network.detector, network.frontend)
         return BoxFinder(loaded, self.study.detection, next(network.parameters()).device.type)
-
-    def _made_up_calls(self, finder: ChunkFinder, real: Heard) -> Heard:
-        """As many made-up calls as validation lacks boxes for a steady threshold, if such calls were learned.
-
-        They lie over validation chunks without a box or, where there is none, over those that were learned from.
-        """
-        lacking = STEADY_BOXES - real.boxes
-        if self.made_up_from is None or lacking <= 0:
-            return NOTHING
-        examples, quiet = cast(Examples, self.held), np.flatnonzero([not len(own) for own in real.truths])
-        if not len(quiet):
-            examples, quiet = self.sound.examples, np.arange(self.made_up_from, len(self.sound.examples))
-        return hear_made_up(finder, self.calls, self.store, examples, quiet, lacking)
 
 
 def generator(seed: int, step: int, example: int) -> Generator:

@@ -146,9 +146,9 @@ class UnsureTeacherError(TrainingError):
 
 
 def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
-    """The paper's q: a fixed score, or a higher one from which enough of the teacher's validation boxes are right.
+    """The paper's q: a fixed score, or a higher one from which enough of the teacher's boxes on `validation` are right.
 
-    Where experts drew no box in validation sound, nothing tells which are.
+    Where there is no true box, nothing tells which are.
     """
     if settings.min_precision is None or not len(validation.score) or not validation.truths.any():
         return settings.min_score

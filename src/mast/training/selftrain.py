@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
@@ -23,7 +22,7 @@ from mast.datasets.loading import FixedChunks, InTurn, Joined, read_batch
 from mast.datasets.order import spread
 from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
-from mast.detection.chunks import BoxFinder, predict_chunks
+from mast.detection.chunks import BoxFinder
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS, Ranking
 from mast.models.checkpoint import copy_model, known_identity
@@ -35,6 +34,7 @@ from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.devices import is_first_process
 from mast.training.finetune import SETTINGS, settings_of, train_study
+from mast.training.hearing import Heard, hear_validation
 from mast.training.lessons import Lesson, Redrawn
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
@@ -54,7 +54,6 @@ from mast.training.pseudo_labels import (
 from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import check_normalisation
-from mast.training.thresholds import ranked
 
 PICTURE, PICTURED_CHUNKS = "pseudo.png", 4
 
@@ -167,24 +166,24 @@ class _Lesson:
         known = self.folder / "round.json"
         if known.exists():
             return "finished", read_round(known)
-        found = self._labels(teacher)
-        ranking = self._ranking(teacher)
-        q = score_to_learn_from(self.study.selftrain, ranking)
+        found, settings = self._labels(teacher), self.study.selftrain
+        ranking, made_up = self._asked(teacher)
+        q = score_to_learn_from(settings, ranking)
         right = METRICS["precision"](ranking.above(q), None) if ranking.truths.any() else math.nan
-        pseudo = learned_from(found, self.pool, q, self.study.selftrain)
+        pseudo = learned_from(found, self.pool, q, settings)
         if not len(pseudo):
             raise UnsureTeacherError(
                 f"{teacher} finds nothing in the unlabelled sound that scores {q:.2f}. Lower selftrain.min_score, "
                 "or train a better teacher first."
             )
         self._draw(pseudo)
-        start, settings = teacher, self.study.selftrain
+        start = teacher
         quiet = quiet_places(found, self.pool) if settings.quiet_backgrounds else None
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
         redrawn = Redrawn(len(pseudo), q) if settings.redraw else None
         drawn = Lesson(pseudo, quiet, unsure, redrawn=redrawn, verb="selftrain")
         for name in self.stages:
-            end = self._learn(name, start, drawn, right)
+            end = self._learn(name, start, drawn, _told_right(right, made_up))
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
@@ -193,12 +192,13 @@ class _Lesson:
             number=self.number,
             teacher=teacher,
             pseudo={
-                **statistics(found, self.pool, q, self.study.selftrain),
+                **statistics(found, self.pool, q, settings),
                 "right_on_validation": right if math.isfinite(right) else None,
+                "made_up_calls": made_up,
             },
             before=before,
             after=after,
-            rejected=why_rejected(before, after, self.study.selftrain.guard),
+            rejected=why_rejected(before, after, settings.guard),
         )
         write_round(done, known)
         return "finished", done
@@ -227,8 +227,8 @@ class _Lesson:
             )
         return found
 
-    def _learn(self, name: str, start: str, drawn: Lesson, right: float) -> End:
-        """One stage of the round, of which `drawn` is the teacher's part; of that, `right` is the share on validation."""
+    def _learn(self, name: str, start: str, drawn: Lesson, right: str) -> End:
+        """One stage of the round, of which `drawn` is the teacher's part; how much of that is `right` is told."""
         settings, pseudo = self.study.selftrain, cast(FixedChunks, drawn.examples)
         expert = detection_examples(self.study, self.store, TRAIN).chunks
         own = replace(drawn, examples=expert, unsure=None, redrawn=None)
@@ -237,8 +237,7 @@ class _Lesson:
         as_many = replace(own, examples=InTurn(expert, len(pseudo)))
         lesson = {"pseudo": drawn, "expert": own, "union": union, "control": as_many}[name]
         stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
-        known = f" (on validation {right:.0%} right)" if math.isfinite(right) else ""
-        told = f"Round {self.number}: learning from {TOLD[name].format(right=known)}"
+        told = f"Round {self.number}: learning from {TOLD[name].format(right=right)}"
 
         def on_progress(progress: Progress) -> None:
             self.on_stage(told, progress.step, progress.steps)
@@ -262,18 +261,23 @@ class _Lesson:
         weights = [weight.expand(len(own)) for weight, own in zip(batch.weights, batch.boxes, strict=True)]
         draw_predictions(frontend(batch.sound, batch.filled), none, batch.boxes, weights, self.study, picture)
 
-    def _ranking(self, model: str) -> Ranking:
-        """What a model finds on validation, matched."""
+    def _asked(self, teacher: str) -> tuple[Ranking, int]:
+        """What tells how often a teacher is right: validation and, if its student learns some, so many made-up calls."""
+        settings = self.study.selftrain
+        knows = settings.min_precision is not None and settings.rehearsed_share > 0
+        real, made_up = self._heard(teacher, knows_made_up=knows)
+        return (real + made_up).ranking(), made_up.boxes
+
+    def _heard(self, model: str, *, knows_made_up: bool = False) -> tuple[Heard, Heard]:
+        """What a model finds on validation, and of made-up calls if it knows such."""
         held = detection_examples(self.study, self.store, "val").chunks
-        every = np.arange(len(held))
         finder = BoxFinder(load_detector(model, self.store), self.study.detection, self.device)
-        found = list(predict_chunks(finder, self.store, held.places(0, every)))
-        return ranked(found, held.boxes(every), min_iou=0.5)
+        return hear_validation(finder, self.study, self.store, held, knows_made_up=knows_made_up)
 
     def _judged(self, model: str) -> Judged:
         """A model on validation and on some of the pool."""
         threshold = load_detector(model).description.thresholds["score"]
-        ranking, some = self._ranking(model), self.pool.some(GUARD_CHUNKS)
+        ranking, some = self._heard(model)[0].ranking(), self.pool.some(GUARD_CHUNKS)
         measured = {}
         if ranking.truths.any():
             measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
@@ -297,6 +301,12 @@ TOLD = {
     "union": "the teacher's{right} and the experts' boxes",
     "control": "the experts' boxes, in as many steps as the teacher's would take",
 }
+
+
+def _told_right(right: float, made_up: int) -> str:
+    """How much of what a teacher draws is right, as far as anything tells."""
+    where = "validation and made-up calls" if made_up else "validation"
+    return f" (on {where} {right:.0%} right)" if math.isfinite(right) else ""
 
 
 def stage_study(study: Study, stage: PseudoStage | ExpertStage, start: str) -> Study:
