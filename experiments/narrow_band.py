@@ -28,7 +28,7 @@ from mast.cli import app
 from mast.config import Study, load_study
 from mast.datasets.examples import detection_examples
 from mast.datasets.order import randomness
-from mast.detection.chunks import BoxFinder, predict_chunks
+from mast.detection.chunks import BoxFinder
 from mast.evaluation.matching import Boxes, match
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
@@ -36,6 +36,7 @@ from mast.spectrogram import MelGrid, frames_of
 from mast.storage import join
 from mast.study.products import STORE
 from mast.training.finetune import train_study
+from mast.training.hearing import hear
 from mast.training.run import Run
 
 RATE_HZ, MINUTE_S = 16_000, 60
@@ -128,10 +129,9 @@ def recall_by_width(study: Study, run: Run) -> dict[str, Any]:
     """Share of the test split's calls found at IoU 0.5, by width, and how many boxes are right."""
     store, loaded = AudioStore(join(study.work, STORE)), load_detector(str(run.model))
     held = detection_examples(study, store, "test").chunks
-    every = np.arange(len(held))
-    truths = [own.double().numpy() for own in held.boxes(every)]
-    finder = BoxFinder(loaded, study.detection, "cpu")
-    found = list(predict_chunks(finder, store, held.places(0, every)))
+    heard = hear(BoxFinder(loaded, study.detection, "cpu"), store, held)
+    every, found = np.arange(len(held)), heard.found
+    truths = [own.double().numpy() for own in heard.truths]
     threshold = loaded.description.thresholds["score"]
     boxes = Boxes(
         np.repeat(every, [len(item.boxes) for item in found]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -203,6 +204,7 @@ def test_other_curricula_learn_in_their_own_stages(
         "selftrain.silence_unsure=true",
         "selftrain.redraw=true",
         "selftrain.rehearsed_share=0.5",
+        "selftrain.min_precision=0",
     )
     changes = (f"selftrain.curriculum={curriculum}", *switches)
     study = study_with(study_file, *changes, "augmentation.mix_probability=1")
@@ -211,6 +213,8 @@ def test_other_curricula_learn_in_their_own_stages(
     assert stages == set(CURRICULA[curriculum])
     first = Run(tmp_path / "round_1" / CURRICULA[curriculum][0]).config
     assert "rehearsed_share: 0.5" in first.read_text("utf-8")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert re.search(r"boxes on validation and 1?\d\d made-up calls that score as much", page)
 
 
 @pytest.mark.parametrize("share", [0, 0.5])

@@ -80,13 +80,12 @@ def hear_made_up(
 ) -> Heard:
     """What is found of about so many made-up calls over quiet chunks, which come in turn, as often as it takes."""
     calls = MadeUpCalls(spectrogram, store.layout.sample_rate_hz, finder.frames)
-    chosen = np.resize(np.arange(len(quiet)), chunks_for(boxes))
+    chunks, chosen = FixedChunks(quiet), np.resize(np.arange(len(quiet)), chunks_for(boxes))
     heard = NOTHING
     for first in range(0, len(chosen), finder.batch):
         part = chosen[first : first + finder.batch]
         rngs = [np.random.default_rng(first + row) for row in range(len(part))]
-        batch = read_batch(store, FixedChunks(quiet), part)
-        mixed = calls.over(batch, rngs, torch.ones(len(part), dtype=torch.bool))
+        mixed = calls.over(read_batch(store, chunks, part), rngs, torch.ones(len(part), dtype=torch.bool))
         heard += Heard(finder(mixed.sound.numpy(), mixed.filled.numpy()), mixed.boxes)
     return heard
 

@@ -24,7 +24,7 @@ from mast.datasets.preparing import read_normalisation
 from mast.datasets.split_table import existing
 from mast.detection.chunks import BoxFinder
 from mast.errors import TrainingError
-from mast.evaluation.metrics import METRICS, Ranking
+from mast.evaluation.metrics import METRICS
 from mast.models.checkpoint import copy_model, known_identity
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
@@ -167,7 +167,8 @@ class _Lesson:
         if known.exists():
             return "finished", read_round(known)
         found, settings = self._labels(teacher), self.study.selftrain
-        ranking, made_up = self._asked(teacher)
+        real, made_up = self._asked(teacher)
+        ranking = (real + made_up).ranking()
         q = score_to_learn_from(settings, ranking)
         right = METRICS["precision"](ranking.above(q), None) if ranking.truths.any() else math.nan
         pseudo = learned_from(found, self.pool, q, settings)
@@ -183,18 +184,19 @@ class _Lesson:
         redrawn = Redrawn(len(pseudo), q) if settings.redraw else None
         drawn = Lesson(pseudo, quiet, unsure, redrawn=redrawn, verb="selftrain")
         for name in self.stages:
-            end = self._learn(name, start, drawn, _told_right(right, made_up))
+            end = self._learn(name, start, drawn, _told_right(right, made_up.boxes))
             if end != "finished":
                 return end, None
             start = str(Run(self.folder / name).model)
-        before, after = first or self._judged(teacher), self._judged(start)
+        before = first or self._judged(teacher, real)
+        after = self._judged(start, self._heard(start)[0])
         done = Round(
             number=self.number,
             teacher=teacher,
             pseudo={
                 **statistics(found, self.pool, q, settings),
                 "right_on_validation": right if math.isfinite(right) else None,
-                "made_up_calls": made_up,
+                "made_up_calls": made_up.boxes,
             },
             before=before,
             after=after,
@@ -261,12 +263,14 @@ class _Lesson:
         weights = [weight.expand(len(own)) for weight, own in zip(batch.weights, batch.boxes, strict=True)]
         draw_predictions(frontend(batch.sound, batch.filled), none, batch.boxes, weights, self.study, picture)
 
-    def _asked(self, teacher: str) -> tuple[Ranking, int]:
-        """What tells how often a teacher is right: validation and, if its student learns some, so many made-up calls."""
-        settings = self.study.selftrain
+    def _asked(self, teacher: str) -> tuple[Heard, Heard]:
+        """What tells how often a teacher is right: validation and, if its student learns from such, made-up calls."""
+        settings, told = self.study.selftrain, f"Round {self.number}: asking how sure the teacher is"
+        self.on_stage(told, 0, 1)
         knows = settings.min_precision is not None and settings.rehearsed_share > 0
-        real, made_up = self._heard(teacher, knows_made_up=knows)
-        return (real + made_up).ranking(), made_up.boxes
+        heard = self._heard(teacher, knows_made_up=knows)
+        self.on_stage(told, 1, 1)
+        return heard
 
     def _heard(self, model: str, *, knows_made_up: bool = False) -> tuple[Heard, Heard]:
         """What a model finds on validation, and of made-up calls if it knows such."""
@@ -274,10 +278,10 @@ class _Lesson:
         finder = BoxFinder(load_detector(model, self.store), self.study.detection, self.device)
         return hear_validation(finder, self.study, self.store, held, knows_made_up=knows_made_up)
 
-    def _judged(self, model: str) -> Judged:
-        """A model on validation and on some of the pool."""
+    def _judged(self, model: str, validation: Heard) -> Judged:
+        """A model by what it finds on validation and in some of the pool."""
         threshold = load_detector(model).description.thresholds["score"]
-        ranking, some = self._heard(model)[0].ranking(), self.pool.some(GUARD_CHUNKS)
+        ranking, some = validation.ranking(), self.pool.some(GUARD_CHUNKS)
         measured = {}
         if ranking.truths.any():
             measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
