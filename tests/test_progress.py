@@ -73,3 +73,19 @@ def test_short_work_tells_a_log_nothing(capfd: pytest.CaptureFixture[str]) -> No
     with progress_bars() as on_stage:
         on_stage("finding", 1200, None)
     assert capfd.readouterr().err == ""
+
+
+def test_in_a_narrow_terminal_long_words_take_two_lines_and_the_time_left_stays(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "80")):
+        monkeypatch.setenv(name, value)
+    told = "Round 1: learning from the teacher's boxes (on validation 59% right)"
+    with progress_bars() as on_progress:
+        on_progress(told, 1200, 4800)
+    stages = capfd.readouterr().err
+    assert all(word in stages for word in (*told.split(), "25%", "-:--:--"))
+    with training_bar("Training") as on_training:
+        on_training(replace(STEP, hours_per_hour=1900.0, remaining_s=15_000.0))
+    training = capfd.readouterr().err
+    assert all(word in training for word in ("Training", "━", "25%", "1,900", "4:10:00"))

@@ -53,10 +53,11 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", table_column=Column()),  # too long a text goes on in the next line
         BarColumn(),
         TextColumn("{task.completed:,.0f}"),
         TaskProgressColumn(),
@@ -117,9 +118,13 @@ def detecting_bar() -> Iterator[Callable[[Pace], None]]:
 
 @contextmanager
 def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, float, str], None]]:
-    """A bar that takes what is done, how much there is, and a text; in a log, that text as a line every few minutes."""
+    """A bar that takes what is done, how much there is, and a text; in a log, that text as a line every few minutes.
+
+    Too long a text goes on in the next line.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.table import Column
 
     console = Console(stderr=True, quiet=quiet)
     is_due = _log(console)
@@ -127,7 +132,7 @@ def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, f
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[pace]}"),
+        TextColumn("{task.fields[pace]}", table_column=Column()),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task(what, total=None, pace=STARTING)
