@@ -261,18 +261,17 @@ class Table:
 
     def _learn(self, name: str, seed: int, study: Study, run: Run) -> End:
         """Train a cell's model, or go on with it."""
-        method, on_progress = METHODS[name], told(f"{name} {seed}")
+        method, on_progress, lesson = METHODS[name], told(f"{name} {seed}"), EXPERTS
+        if method.budget:
+            study, lesson = budgeted(study, AudioStore(existing(study, STORE)), method.budget, seed)
         if method.baseline:
-            return train_baseline(method.baseline, study, run, "auto", on_progress)
+            return train_baseline(method.baseline, study, run, "auto", on_progress, lesson)
         if method.teacher:
             teacher = Run(self.cell(method.teacher, seed)).model
             return selftrain_study(study, run, str(teacher), "auto", told_stage(f"{name} {seed}")).end
         if not method.is_taught:
             shutil.copytree(self.rehearsal(method).model, run.model, dirs_exist_ok=True)
             return "finished"
-        lesson = EXPERTS
-        if method.budget:
-            study, lesson = budgeted(study, AudioStore(existing(study, STORE)), method.budget, seed)
         return train_study(study, run, "auto", on_progress, lesson)
 
     def keep(self, folder: Path) -> None:

@@ -26,7 +26,8 @@ from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Detection, Study, load_study
-from mast.datasets.loading import read_batch
+from mast.datasets.examples import detection_examples
+from mast.datasets.loading import FixedChunks, read_batch
 from mast.datasets.preparing import read_normalisation
 from mast.detection.chunks import predict_chunks
 from mast.errors import ConfigError, MissingExtraError, ModelError
@@ -36,6 +37,7 @@ from mast.spectrogram import MelGrid
 from mast.storage import join
 from mast.training.finetune import FinetuneRecipe
 from mast.training.hearing import hear
+from mast.training.lessons import Lesson
 from mast.training.run import Run
 from mast.training.thresholds import choose_threshold
 from tests.evaluation.studies import SHIFTED, random_detector, study_under_shift
@@ -281,6 +283,17 @@ def test_a_run_leaves_a_model_that_is_measured_as_mast_is(name, study_file, trai
         measured = measured_on(tmp_path, split)
         assert measured["recordings"] > 0 and {"best_f1", "f1", "ap_101_points"} <= measured.keys()
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_baseline_learns_from_the_chunks_that_it_is_given_alone(study_file):
+    study = study_with(study_file)
+    store = store_of(study)
+    every = detection_examples(study, store, "train").chunks
+    rows = np.array([0, len(every) - 1])
+    chosen = FixedChunks(every.places(0, rows), every.boxes(rows))
+    learned = BaselineRecipe("fcos", study, store, lesson=Lesson(chosen)).sound.examples
+    assert len(learned) == 2 < len(every)
+    assert np.array_equal(learned.places(0, np.arange(2)), every.places(0, rows))
 
 
 def test_a_finished_run_is_left_alone_and_another_baseline_is_refused_there(study_file, trained):

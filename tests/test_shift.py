@@ -162,8 +162,8 @@ def test_a_budget_keeps_whole_recordings_of_its_share_and_the_number_of_steps(st
         for chunks, item in ((every.chunks, study), (lesson.examples, changed))
     ]
     assert steps[1] == steps[0]
-    once, _ = budgeted(study, store, Budget(0.5, strategy, is_repeated=False), 0)
-    assert often_enough(lesson.examples, once.train) is lesson.examples
+    fewer, _ = budgeted(study, store, Budget(0.5, strategy, 0.5), 0)
+    assert fewer.train.min_steps == pytest.approx(changed.train.min_steps / 2, abs=1)
 
 
 def test_a_sequential_budget_takes_the_first_by_the_clock_and_another_seed_draws_otherwise(study_file):
@@ -533,7 +533,7 @@ def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):
     show(out, [], None)
     told = capsys.readouterr().out
     assert all(f"{name}\n\n| " in told for name in TABLES)
-    assert "25 % of labelled minutes, random" in told and "0.60 |" in told and "0.90 |" in told
+    assert "25 %, random, by FCOS" in told and "0.60 |" in told and "0.90 |" in told
     assert "pretraining beats random weights: ap on site | +0.05 | 0.00 (0.00 to 0.00) | no |" in told
     show(out, ["main"], tmp_path / "shift.png")
     assert capsys.readouterr().out.startswith("main\n") and (tmp_path / "shift.png").stat().st_size > 10_000

@@ -25,6 +25,7 @@ from mast.study.products import STORE
 from mast.training.devices import start_fabric
 from mast.training.finetune import FinetuneRecipe, learned_under
 from mast.training.hearing import hear
+from mast.training.lessons import EXPERTS, Lesson
 from mast.training.loop import End, OnProgress, train
 from mast.training.optimiser import Group
 from mast.training.run import Run
@@ -60,8 +61,9 @@ class BaselineRecipe(FinetuneRecipe):
         study: Study,
         store: AudioStore,
         ranks: tuple[int, int] = (0, 1),
+        lesson: Lesson = EXPERTS,
     ) -> None:
-        super().__init__(study, store, ranks)
+        super().__init__(study, store, ranks, lesson)
         del self.encoder
         self.description, self.rate = _description(name, study, store), BASELINES[name].rate
         torch.manual_seed(study.train.seed)
@@ -105,6 +107,7 @@ def train_baseline(
     run: Run,
     device: str = "auto",
     on_progress: OnProgress = lambda progress: None,
+    lesson: Lesson = EXPERTS,
 ) -> End:
     """Train a baseline for as many steps as MAST, or go on with it; `run.model` is a model as MAST's are."""
     if study.train.start:
@@ -119,7 +122,7 @@ def train_baseline(
         return _tune(name, study, store, run, device)
     fabric = start_fabric(study.train.precision, run, device)
     ranks = (fabric.global_rank, fabric.world_size)
-    recipe = BaselineRecipe(name, study, store, ranks)
+    recipe = BaselineRecipe(name, study, store, ranks, lesson)
     return train(recipe, recipe.sound, study.train, run, fabric, on_progress)
 
 

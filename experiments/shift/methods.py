@@ -20,12 +20,12 @@ from mast.training.lessons import Lesson, with_made_up
 class Budget:
     """A share of the labelled minutes, chosen as `mast budget` would have.
 
-    They come as often as it takes for the steps that all of them would have had, or else once an epoch, in fewer steps.
+    They come as often as it takes for a share of the `steps` that all of them would have had.
     """
 
     share: float
     strategy: Strategy
-    is_repeated: bool = True
+    steps: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +147,19 @@ METHODS: Mapping[str, Method] = {
     "mast_equal_rates": Method((*ROBUST, *OPEN), pretraining=1),
     "mast_st": Method((*ROUNDS, *ROBUST), teacher="mast"),
     "control": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=control"), teacher="mast"),
-    "no_contrastive": Method((*ROBUST, "train.contrastive_weight=0"), pretraining=1),
-    "no_adapter": Method((*ROBUST, "model.adapter=none"), pretraining=1),
-    "conv_adapter": Method((*ROBUST, "model.adapter=conv"), pretraining=1),
-    "anisotropic_adapter": Method((*ROBUST, "model.adapter=anisotropic"), pretraining=1),
+    "no_contrastive": Method((*ROBUST, "train.contrastive_weight=0")),
+    "no_adapter": Method((*ROBUST, "model.adapter=none")),
+    "conv_adapter": Method((*ROBUST, "model.adapter=conv")),
+    "anisotropic_adapter": Method((*ROBUST, "model.adapter=anisotropic")),
     "st_stage_1": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=pseudo"), teacher="mast"),
     "st_stage_2": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=expert"), teacher="mast"),
     "st_union": Method((*ROUNDS, *ROBUST, *TWICE, "selftrain.curriculum=union"), teacher="mast"),
-    "labels_25_random": Method(ROBUST, pretraining=1, budget=Budget(0.25, "random")),
-    "labels_25_sequential": Method(ROBUST, pretraining=1, budget=Budget(0.25, "sequential")),
-    "labels_25_time_balanced": Method(ROBUST, pretraining=1, budget=Budget(0.25, "time-balanced")),
-    "labels_50_random": Method(ROBUST, pretraining=1, budget=Budget(0.5, "random")),
-    "labels_50_sequential": Method(ROBUST, pretraining=1, budget=Budget(0.5, "sequential")),
-    "labels_50_time_balanced": Method(ROBUST, pretraining=1, budget=Budget(0.5, "time-balanced")),
+    "labels_25_random": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "random", 0.5)),
+    "labels_25_sequential": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "sequential", 0.5)),
+    "labels_25_time_balanced": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "time-balanced", 0.5)),
+    "labels_50_random": Method(ROBUST, baseline="fcos", budget=Budget(0.5, "random", 0.5)),
+    "labels_50_sequential": Method(ROBUST, baseline="fcos", budget=Budget(0.5, "sequential", 0.5)),
+    "labels_50_time_balanced": Method(ROBUST, baseline="fcos", budget=Budget(0.5, "time-balanced", 0.5)),
     "rehearsed_only": Method(ROBUST, is_rehearsed=True, is_taught=False),
     "rehearsed": Method(REHEARSED, is_rehearsed=True),
     "scratch_detail": Method((*ROBUST, *DETAIL)),
@@ -170,7 +170,7 @@ METHODS: Mapping[str, Method] = {
     "at_once_detail_long": Method((*PRESET, *LONG)),
     "at_once_detail_there": Method((*PRESET, *THERE)),
     "at_once_detail_tenth": Method(PRESET, budget=Budget(0.1, "random")),
-    "at_once_detail_tenth_once": Method(PRESET, budget=Budget(0.1, "random", is_repeated=False)),
+    "at_once_detail_tenth_once": Method(PRESET, budget=Budget(0.1, "random", 0.1)),
     "at_once_detail_control": Method((*PRESET, "selftrain.curriculum=control"), teacher="at_once_detail"),
     "at_once_detail_st": Method(PRESET, teacher="at_once_detail"),
     "at_once_detail_redrawn": Method((*PRESET, "selftrain.redraw=true"), teacher="at_once_detail"),
@@ -196,7 +196,7 @@ def budgeted(study: Study, store: AudioStore, budget: Budget, seed: int) -> tupl
     places, boxes = labelled.chunks.places(0, rows), labelled.chunks.boxes(rows)
     quiet = places[[not len(own) for own in boxes]]
     an_epoch = with_made_up(len(names), study.train) // study.train.batch
-    steps = study.train.epochs * an_epoch if budget.is_repeated else 0
+    steps = round(budget.steps * study.train.epochs * an_epoch)
     train = study.train.model_copy(update={"min_steps": steps})
     return study.model_copy(update={"train": train}), Lesson(FixedChunks(places, boxes), quiet)
 

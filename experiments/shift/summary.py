@@ -62,6 +62,8 @@ PAIRS = (
     ("at_once_detail_pretrained", "at_once_detail"),
     ("at_once_detail_long", "at_once_detail"),
     ("at_once_detail_there", "at_once_detail"),
+    ("labels_25_time_balanced", "labels_25_sequential"),
+    ("labels_25_random", "labels_25_sequential"),
 )
 CHOSEN = {
     "best_baseline": "average precision at other sites: the one that is hardest to beat there",
@@ -69,7 +71,11 @@ CHOSEN = {
 }
 """Roles that a method is chosen for, and by what."""
 
-BASELINES = tuple(name for name, method in METHODS.items() if method.baseline and not method.makes_up_calls)
+BASELINES = tuple(
+    name
+    for name, method in METHODS.items()
+    if method.baseline and not method.makes_up_calls and not method.budget
+)
 
 Cells = Mapping[str, Mapping[int, Path]]
 """Folders of finished cells by method and seed."""

@@ -38,11 +38,11 @@ ROLES = {"best_baseline": "the best baseline", "recommended": "what is recommend
 BASELINE_ROWS = ("energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo")
 ABLATIONS = {
     "mast": "MAST",
-    "no_contrastive": "without the contrastive loss",
-    "no_adapter": "without an adapter",
-    "conv_adapter": "adapter conv",
-    "anisotropic_adapter": "adapter anisotropic",
     "scratch": "pretraining: none",
+    "no_contrastive": "pretraining: none, without the contrastive loss",
+    "no_adapter": "pretraining: none, without an adapter",
+    "conv_adapter": "pretraining: none, adapter conv",
+    "anisotropic_adapter": "pretraining: none, adapter anisotropic",
     "scratch_detail": "pretraining: none, adapter detail",
     "mast_pretrain_third": "pretraining: a third",
     "mast_equal_rates": "pretrained, but all at the full rate from the start",
@@ -60,11 +60,11 @@ ABLATIONS = {
     "at_once_detail_redrawn": "recommended + self-training, boxes drawn anew at every step",
 }
 BUDGET = {
-    f"labels_{share}_{strategy.replace('-', '_')}": f"{share} % of labelled minutes, {strategy}"
+    f"labels_{share}_{strategy.replace('-', '_')}": f"{share} %, {strategy}, by FCOS in half of the steps"
     for share in (25, 50)
     for strategy in ("sequential", "random", "time-balanced")
 } | {
-    "mast": "all of them, by MAST",
+    "fcos_band_median": "all of them, by FCOS",
     "at_once_detail_tenth_once": "10 %, random, by what is recommended, each label once an epoch",
     "at_once_detail_tenth": "10 %, random, by what is recommended, as many steps as with all",
     "at_once_detail": "all of them, by what is recommended",
@@ -155,7 +155,7 @@ def reached(targets: Mapping[str, Mapping[str, Any]]) -> str:
 
 def differences(pairs: Mapping[str, Mapping[str, Any]]) -> str:
     """One method less another on every test set, with intervals over recordings where both were kept."""
-    titles = ABLATIONS | MAIN | ROLES
+    titles = BUDGET | ABLATIONS | MAIN | ROLES
     lines = []
     for pair, sets in pairs.items():
         first, second = (titles[side] for side in pair.split(" - "))
