@@ -62,6 +62,9 @@ PAIRS = (
     ("at_once_detail_pretrained", "at_once_detail"),
     ("at_once_detail_long", "at_once_detail"),
     ("at_once_detail_there", "at_once_detail"),
+    ("scratch", "no_adapter"),
+    ("conv_adapter", "no_adapter"),
+    ("scratch_detail", "no_adapter"),
     ("labels_25_time_balanced", "labels_25_sequential"),
     ("labels_25_random", "labels_25_sequential"),
 )
