@@ -45,11 +45,13 @@ from experiments.shift.tables import (
     BASELINE_ROWS,
     BUDGET,
     MAIN,
+    SEEDS,
     TABLES,
     by_split,
     differences,
     headline,
     known_baselines,
+    missing,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -529,7 +531,7 @@ def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):
     number = {"value": 0.5, "low": 0.4, "high": None}
     figures = dict.fromkeys(("precision", "recall", "f1", "ap_area", "ap_11_points", "mean_iou"), number)
     row = {"method": "mast", "seed": 0, "split": "site", **figures, "best_f1": 0.6}
-    out.write_text(json.dumps({"rows": [row, {**row, "seed": 1, "best_f1": 0.9}]}))
+    out.write_text(json.dumps({"size": "small", "rows": [row, {**row, "seed": 1, "best_f1": 0.9}]}))
     show(out, [], None)
     told = capsys.readouterr().out
     assert all(f"{name}\n\n| " in told for name in TABLES)
@@ -539,6 +541,20 @@ def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("main\n") and (tmp_path / "shift.png").stat().st_size > 10_000
     show(out, [], tmp_path / "again.png")
     assert capsys.readouterr().out == "" and (tmp_path / "again.png").exists()
+
+
+def test_rows_that_lack_seeds_are_told_with_what_would_make_them():
+    rows = [
+        {"method": name, "seed": seed}
+        for name in (MAIN | ABLATIONS | BUDGET).keys() - {"detr"}
+        for seed in range(2)
+    ]
+    told = missing(rows, "small").splitlines()
+    assert len(told) == 2 + len(SEEDS) + 1  # all but one of the headline's lack the third seed
+    command = "`python -m experiments.run DATA --size small --only"
+    assert f"| DETR | 0 of 1 | {command} detr --seeds 0` |" in told
+    assert f"| MAST | 2 of 3 | {command} mast --seeds 2` |" in told
+    assert not any("transfer" in line for line in missing([], "small").splitlines())
 
 
 def test_the_table_of_targets_says_which_baselines_are_missing():

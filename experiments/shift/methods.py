@@ -91,9 +91,6 @@ REHEARSED = (*ROBUST, *OPEN, "train.lr=3e-4")
 AT_ONCE = ("train.rehearsed_share=0.5", "train.epochs=30", "train.warmup_epochs=1.5")
 """Rehearsal and labels learned together from random weights, in three fifths of the steps of one after the other."""
 
-LONG = ("train.epochs=60", "train.warmup_epochs=3")
-"""Twice as long as `AT_ONCE`: made-up calls never come twice, so that there is more to learn from them."""
-
 THERE = ("train.quiet_backgrounds=true", "augmentation.mix_probability=0.5")
 """Half of all examples have the quiet sound of some site mixed in."""
 
@@ -139,7 +136,6 @@ METHODS: Mapping[str, Method] = {
     "yolo": Method(baseline="yolo"),
     "transfer": Method(is_given=True),
     "transfer_detail": Method((*REHEARSED, *DETAIL), is_given=True),
-    "scratch_zscore": Method(),
     "scratch": Method(ROBUST),
     "mast_zscore": Method(pretraining=1),
     "mast": Method(ROBUST, pretraining=1),
@@ -167,7 +163,6 @@ METHODS: Mapping[str, Method] = {
     "at_once": Method((*ROBUST, *AT_ONCE)),
     "at_once_detail": Method(PRESET),
     "at_once_detail_pretrained": Method((*PRESET, *OPEN, "pretrain.epoch_hours=null"), pretraining=1),
-    "at_once_detail_long": Method((*PRESET, *LONG)),
     "at_once_detail_there": Method((*PRESET, *THERE)),
     "at_once_detail_tenth": Method(PRESET, budget=Budget(0.1, "random")),
     "at_once_detail_tenth_once": Method(PRESET, budget=Budget(0.1, "random", 0.1)),

@@ -60,7 +60,6 @@ PAIRS = (
     ("fcos_band_median", "fcos"),
     ("fcos_at_once", "fcos_band_median"),
     ("at_once_detail_pretrained", "at_once_detail"),
-    ("at_once_detail_long", "at_once_detail"),
     ("at_once_detail_there", "at_once_detail"),
     ("scratch", "no_adapter"),
     ("conv_adapter", "no_adapter"),
