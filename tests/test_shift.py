@@ -44,6 +44,7 @@ from experiments.shift.tables import (
     ABLATIONS,
     BASELINE_ROWS,
     BUDGET,
+    GIVEN,
     MAIN,
     SEEDS,
     TABLES,
@@ -120,6 +121,7 @@ def ranking_with(rng, units=5) -> Ranking:
 def test_every_method_has_a_place_in_a_table_and_every_title_a_method():
     assert MAIN.keys() | ABLATIONS.keys() | BUDGET.keys() == METHODS.keys()
     assert set(BASELINES) == {"energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo"}
+    assert set(GIVEN) == {name for name, method in METHODS.items() if method.is_given}
 
 
 def test_a_shorter_pretraining_warms_up_as_much_sooner():
