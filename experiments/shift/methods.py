@@ -48,11 +48,6 @@ class Method:
     is_given: bool = False
 
     @property
-    def makes_up_calls(self) -> bool:
-        """Whether it learns from more than the labels, which no baseline does."""
-        return self.is_rehearsed or any(item.startswith("train.rehearsed_share") for item in self.sets)
-
-    @property
     def settings(self) -> tuple[str, ...]:
         """All that is set for it, over the laptop's preset."""
         return (*PAPER, *self.sets)
@@ -93,6 +88,9 @@ AT_ONCE = ("train.rehearsed_share=0.5", "train.epochs=30", "train.warmup_epochs=
 
 THERE = ("train.quiet_backgrounds=true", "augmentation.mix_probability=0.5")
 """Half of all examples have the quiet sound of some site mixed in."""
+
+ECHO = ("augmentation.max_echo_frames=30",)
+"""Other rooms: some examples sound on for up to a third of a second."""
 
 ROUNDS = (
     "selftrain.rounds=1",
@@ -160,10 +158,11 @@ METHODS: Mapping[str, Method] = {
     "rehearsed": Method(REHEARSED, is_rehearsed=True),
     "scratch_detail": Method((*ROBUST, *DETAIL)),
     "fcos_at_once": Method((*ROBUST, *AT_ONCE), baseline="fcos"),
+    "fcos_there": Method((*ROBUST, *THERE), baseline="fcos"),
+    "fcos_echo": Method((*ROBUST, *ECHO), baseline="fcos"),
     "at_once": Method((*ROBUST, *AT_ONCE)),
     "at_once_detail": Method(PRESET),
     "at_once_detail_pretrained": Method((*PRESET, *OPEN, "pretrain.epoch_hours=null"), pretraining=1),
-    "at_once_detail_there": Method((*PRESET, *THERE)),
     "at_once_detail_tenth": Method(PRESET, budget=Budget(0.1, "random")),
     "at_once_detail_tenth_once": Method(PRESET, budget=Budget(0.1, "random", 0.1)),
     "at_once_detail_control": Method((*PRESET, "selftrain.curriculum=control"), teacher="at_once_detail"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.markdown import grid, interval
+from experiments.shift.claims import claims
 
 SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
 COLUMNS = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
@@ -54,7 +55,9 @@ ABLATIONS = {
     "at_once": "labels and made-up calls at once",
     "at_once_detail": "labels and made-up calls at once, adapter detail",
     "at_once_detail_pretrained": "labels and made-up calls at once, adapter detail, pretrained",
-    "at_once_detail_there": "labels and made-up calls at once, adapter detail, over quiet sound of all sites",
+    "fcos_band_median": "FCOS, band medians",
+    "fcos_there": "FCOS, band medians, with quiet sound of all sites mixed in",
+    "fcos_echo": "FCOS, band medians, with echoes",
     "at_once_detail_redrawn": "recommended + self-training, boxes drawn anew at every step",
 }
 BUDGET = {
@@ -212,6 +215,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
     "ablations": lambda result, summary: by_split(ABLATIONS, summary["methods"]),
     "budget": lambda result, summary: by_split(BUDGET, summary["methods"]),
     "missing": lambda result, summary: missing(result["rows"], result["size"]),
+    "claims": lambda result, summary: claims(summary["differences"]),
     "differences": lambda result, summary: differences(summary["differences"]),
     "targets": lambda result, summary: reached(summary["targets"]) + known_baselines(summary),
 }
