@@ -30,10 +30,14 @@ CLAIMS: Sequence[Claim] = (
     Claim("the contrastive loss helps", ("scratch", "no_contrastive"), (0.0056, 0.0139)),
     Claim("an adapter helps", ("scratch", "no_adapter"), (0.0926, 0.0197), "f1"),
     Claim("plain convolutions are ahead of upsampling", ("conv_adapter", "scratch"), (-0.0051, 0.0431)),
-    Claim("anisotropic filters are ahead of upsampling", ("anisotropic_adapter", "scratch"), (0.0097, 0.0293)),
+    Claim(
+        "anisotropic filters are ahead of upsampling", ("anisotropic_adapter", "scratch"), (0.0097, 0.0293)
+    ),
     Claim("self-training helps", ("mast_st", "mast"), (0.1249, 0.1348)),
     Claim("two stages are better than both in one", ("mast_st", "st_union"), (0.2852, -0.0030), "f1"),
-    Claim("two stages are better than the teacher's boxes alone", ("mast_st", "st_stage_1"), (0.3304, 0.2133)),
+    Claim(
+        "two stages are better than the teacher's boxes alone", ("mast_st", "st_stage_1"), (0.3304, 0.2133)
+    ),
     Claim("two stages are better than the labels again alone", ("mast_st", "st_stage_2"), (0.3549, 0.2075)),
     Claim(
         "labels spread over the day beat as many in a row, in-domain",

@@ -89,9 +89,6 @@ AT_ONCE = ("train.rehearsed_share=0.5", "train.epochs=30", "train.warmup_epochs=
 THERE = ("train.quiet_backgrounds=true", "augmentation.mix_probability=0.5")
 """Half of all examples have the quiet sound of some site mixed in."""
 
-ECHO = ("augmentation.max_echo_frames=30",)
-"""Other rooms: some examples sound on for up to a third of a second."""
-
 ROUNDS = (
     "selftrain.rounds=1",
     "selftrain.pool_hours=null",
@@ -159,7 +156,6 @@ METHODS: Mapping[str, Method] = {
     "scratch_detail": Method((*ROBUST, *DETAIL)),
     "fcos_at_once": Method((*ROBUST, *AT_ONCE), baseline="fcos"),
     "fcos_there": Method((*ROBUST, *THERE), baseline="fcos"),
-    "fcos_echo": Method((*ROBUST, *ECHO), baseline="fcos"),
     "at_once": Method((*ROBUST, *AT_ONCE)),
     "at_once_detail": Method(PRESET),
     "at_once_detail_pretrained": Method((*PRESET, *OPEN, "pretrain.epoch_hours=null"), pretraining=1),

@@ -62,7 +62,6 @@ PAIRS = (
     ("fcos_at_once", "fcos_band_median"),
     ("at_once_detail_pretrained", "at_once_detail"),
     ("fcos_there", "fcos_band_median"),
-    ("fcos_echo", "fcos_band_median"),
     ("mast", "fcos"),
     ("mast_st", "mast"),
     ("mast_st", "st_union"),

@@ -57,7 +57,6 @@ ABLATIONS = {
     "at_once_detail_pretrained": "labels and made-up calls at once, adapter detail, pretrained",
     "fcos_band_median": "FCOS, band medians",
     "fcos_there": "FCOS, band medians, with quiet sound of all sites mixed in",
-    "fcos_echo": "FCOS, band medians, with echoes",
     "at_once_detail_redrawn": "recommended + self-training, boxes drawn anew at every step",
 }
 BUDGET = {

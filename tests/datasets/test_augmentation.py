@@ -164,8 +164,6 @@ OTHERWISE = {
     "min_mix_db": -30.0,
     "max_mix_db": 20.0,
     "mix_probability": 0.5,
-    "max_equaliser_db": 6.0,
-    "max_echo_frames": 20,
     "mixup": False,
     "max_cut_frames": 3,
     "max_occluded": 0.1,

@@ -9,13 +9,9 @@ from hypothesis import strategies as st
 
 from mast.config import Augmentation
 from mast.datasets.transforms import (
-    FLOOR,
-    LOG_PER_DB,
     add_powers,
     background,
     cutmix,
-    echo,
-    equaliser,
     frequency_mask,
     frequency_shift,
     gain,
@@ -354,32 +350,3 @@ def test_cutmix_counts_the_stubs_it_drops():
         missing = len(kept.boxes[row]) - len(strict.boxes[row])
         assert strict.dropped[row] - kept.dropped[row] == missing
     assert sum(strict.dropped) > sum(kept.dropped)
-
-
-def test_an_equaliser_moves_each_band_by_one_amount_within_its_limit_and_leaves_silence_alone():
-    spec = random_spec(3)
-    spec[0, 5] = FLOOR
-    result = equaliser(spec, random_boxes(3), Augmentation(max_equaliser_db=6), seeded(1))
-    change = result.spec - spec
-    assert torch.allclose(change, change[:, :, :1].expand_as(change), atol=1e-5)
-    assert 0 < change.abs().max() <= 6 * LOG_PER_DB + 1e-5
-    assert (change[0, 5] == 0).all()
-    assert (change[1, 1:, 0] - change[1, :-1, 0]).abs().max() < 1.0  # smooth
-    assert result.dropped == [0, 0, 0]
-
-
-@given(st.integers(1, 30), st.integers(0, 1000))
-@UNHURRIED
-def test_an_echo_follows_its_sound_and_dies_away(frames, seed):
-    spec, boxes = rectangle(20, 4, 21, 6)
-    settings = Augmentation(max_echo_frames=frames)
-    result = echo(spec, boxes, settings, seeded(seed))
-    without = echo(torch.full_like(spec, DARK), boxes, settings, seeded(seed))
-    added = (result.spec.double().exp() - without.spec.double().exp())[
-        0, 4
-    ]  # what the sound brings, with its tail
-    assert added[:20].abs().max() < 1e-6 < added[20]
-    tail = added[21 : 21 + frames]
-    assert (tail[:-1] >= tail[1:] - 1e-7).all()
-    assert 0.005 < float(tail.sum() / added[20]) < 0.4
-    assert torch.equal(result.boxes[0], boxes[0])

@@ -25,16 +25,6 @@ class Augmentation(Settings):
         default=0.3, ge=0, description="Gaussian noise on each value, in natural-log units; 0.3 is 1.3 dB"
     )
     max_gain_db: float = Field(default=6.0, ge=0, description="Volume, louder or softer, at most")
-    max_equaliser_db: float = Field(
-        default=0.0,
-        ge=0,
-        description="Another microphone: bands louder or softer along a smooth curve, at most",
-    )
-    max_echo_frames: int = Field(
-        default=0,
-        ge=0,
-        description="Another place: an echo dies away (by 60 dB) within so many frames, at most",
-    )
     min_mix_db: float = Field(
         default=-10.0, description="Softest background, against the example's mean level"
     )

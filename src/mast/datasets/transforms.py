@@ -1,4 +1,4 @@
-"""Each augmentation of the paper, and two of our own, as a pure function on a batch (paper, Augmentations).
+"""Each augmentation of the paper as a pure function on a batch (paper, Augmentations).
 
 `spec` (B, F, T) is raw log-mel in natural-log units, before normalisation and before `pad_frames`: the zeros that
 `pad_frames` appends are no sound, and should not be shifted into the picture. `boxes` holds for each example a tensor
@@ -30,9 +30,6 @@ LOG_PER_DB = math.log(10) / 10
 FLOOR = math.log(LOG_FLOOR)
 SILENCE = FLOOR + 1e-3
 """What reads no more than this lies at Kaldi's floor: nothing was heard there."""
-
-EQUALISER_POINTS = 6
-"""The curve of a microphone is drawn at so many places and smooth in between."""
 
 Region: TypeAlias = tuple[int, int, int, int]
 """Part of the grid: (start, low, end, high) in whole frames and bins."""
@@ -103,36 +100,6 @@ def gain(spec: Tensor, boxes: Sequence[Tensor], settings: Augmentation, rng: Gen
     offset = LOG_PER_DB * _uniform(-settings.max_gain_db, settings.max_gain_db, spec, rng)
     louder = (spec + offset[:, None, None]).clamp_(min=FLOOR)
     return _untouched(torch.where(spec > SILENCE, louder, spec), boxes)
-
-
-def equaliser(spec: Tensor, boxes: Sequence[Tensor], settings: Augmentation, rng: Generator) -> Augmented:
-    """Hear each example through another microphone: bands louder or softer along a smooth curve (not the paper's)."""
-    points = torch.rand(len(spec), 1, EQUALISER_POINTS, generator=rng, device=rng.device).to(spec)
-    curve = functional.interpolate(
-        points, spec.shape[FREQUENCY], mode="linear", align_corners=True
-    )  # (B, 1, F)
-    offset = LOG_PER_DB * settings.max_equaliser_db * (2 * curve - 1).transpose(1, 2)  # (B, F, 1)
-    louder = (spec + offset).clamp_(min=FLOOR)
-    return _untouched(torch.where(spec > SILENCE, louder, spec), boxes)
-
-
-def echo(spec: Tensor, boxes: Sequence[Tensor], settings: Augmentation, rng: Generator) -> Augmented:
-    """Hear each example at another place: every sound is followed by a tail that dies away (not the paper's).
-
-    Powers add. A tail holds from a hundredth to a third of a sound's energy and falls by 60 dB in a random time of up to
-    `max_echo_frames`. Boxes stay: experts draw the call, not its echo.
-    """
-    longest_frames = settings.max_echo_frames
-    fall_frames = 1 + _uniform(0, longest_frames - 1, spec, rng)  # (B,)
-    share = 10 ** _uniform(-2.0, -0.5, spec, rng)
-    delay = torch.arange(1, longest_frames + 1, device=spec.device)
-    tail = 10 ** (-6 * delay / fall_frames[:, None])  # (B, K)
-    tail = share[:, None] * tail / tail.sum(dim=1, keepdim=True)
-    powers = spec.exp().transpose(0, 1)  # (F, B, T)
-    late = functional.conv1d(
-        functional.pad(powers, (longest_frames, -1)), tail.flip(1)[:, None], groups=len(spec)
-    )  # (F, B, T)
-    return _untouched(add_powers(spec, late.clamp(min=LOG_FLOOR).log().transpose(0, 1)), boxes)
 
 
 def background(
