@@ -224,8 +224,8 @@ class Table:
             scaling = load_model(self.start)[0].normalisation
             return (f"train.start={self.start}", *((f"normalisation={scaling.kind}",) if scaling else ()))
         if method.is_rehearsed:
-            return (f"train.start={self.rehearsal(method).model}",)
-        return (f"train.start={self.encoder(method).model}",) if method.pretraining else ()
+            return (f"train.start={self.rehearsal(method).model.absolute()}",)
+        return (f"train.start={self.encoder(method).model.absolute()}",) if method.pretraining else ()
 
     def encoder(self, method: Method) -> Run:
         """The pretrained encoder of a method, made if it is not there; one serves all seeds."""

@@ -187,7 +187,9 @@ def test_a_sequential_budget_takes_the_first_by_the_clock_and_another_seed_draws
 # Folders
 
 
-def test_encoders_of_full_length_stay_where_they_were_and_shorter_ones_lie_beside(study_file, tmp_path):
+def test_encoders_of_full_length_stay_where_they_were_and_shorter_ones_lie_beside(
+    study_file, tmp_path, monkeypatch
+):
     (tmp_path / "soundscapes" / "work").mkdir(parents=True)
     (tmp_path / "soundscapes" / "work" / "normalisation.json").touch()  # prepared to its end
     (tmp_path / "soundscapes" / "study.yaml").write_text(study_file.read_text())
@@ -204,6 +206,8 @@ def test_encoders_of_full_length_stay_where_they_were_and_shorter_ones_lie_besid
         "dataset",
         "band-median-33",
     ]
+    monkeypatch.chdir(tmp_path)  # a work folder may be named from where one stands
+    assert Table(Path("data"), Path(), "smoke", ()).study("mast", 1).train.start == found["mast"]
     assert table.study("scratch", 1).train.start is None and table.study("mast", 1).train.seed == 1
     with pytest.raises(SystemExit, match="--start FOLDER"):
         table.study("transfer", 0)

@@ -86,9 +86,6 @@ REHEARSED = (*ROBUST, *OPEN, "train.lr=3e-4")
 AT_ONCE = ("train.rehearsed_share=0.5", "train.epochs=30", "train.warmup_epochs=1.5")
 """Rehearsal and labels learned together from random weights, in three fifths of the steps of one after the other."""
 
-THERE = ("train.quiet_backgrounds=true", "augmentation.mix_probability=0.5")
-"""Half of all examples have the quiet sound of some site mixed in."""
-
 ROUNDS = (
     "selftrain.rounds=1",
     "selftrain.pool_hours=null",
@@ -137,6 +134,7 @@ METHODS: Mapping[str, Method] = {
     "mast_pretrain_third": Method(ROBUST, pretraining=1 / 3),
     "mast_equal_rates": Method((*ROBUST, *OPEN), pretraining=1),
     "mast_st": Method((*ROUNDS, *ROBUST), teacher="mast"),
+    "mast_redrawn": Method((*ROUNDS, *ROBUST, "selftrain.redraw=true"), teacher="mast"),
     "control": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=control"), teacher="mast"),
     "no_contrastive": Method((*ROBUST, "train.contrastive_weight=0")),
     "no_adapter": Method((*ROBUST, "model.adapter=none")),
@@ -155,7 +153,6 @@ METHODS: Mapping[str, Method] = {
     "rehearsed": Method(REHEARSED, is_rehearsed=True),
     "scratch_detail": Method((*ROBUST, *DETAIL)),
     "fcos_at_once": Method((*ROBUST, *AT_ONCE), baseline="fcos"),
-    "fcos_there": Method((*ROBUST, *THERE), baseline="fcos"),
     "at_once": Method((*ROBUST, *AT_ONCE)),
     "at_once_detail": Method(PRESET),
     "at_once_detail_pretrained": Method((*PRESET, *OPEN, "pretrain.epoch_hours=null"), pretraining=1),
@@ -163,7 +160,6 @@ METHODS: Mapping[str, Method] = {
     "at_once_detail_tenth_once": Method(PRESET, budget=Budget(0.1, "random", 0.1)),
     "at_once_detail_control": Method((*PRESET, "selftrain.curriculum=control"), teacher="at_once_detail"),
     "at_once_detail_st": Method(PRESET, teacher="at_once_detail"),
-    "at_once_detail_redrawn": Method((*PRESET, "selftrain.redraw=true"), teacher="at_once_detail"),
     "rehearsed_control": Method((*TAUGHT, "selftrain.curriculum=control"), teacher="rehearsed"),
     "rehearsed_st": Method(TAUGHT, teacher="rehearsed"),
 }

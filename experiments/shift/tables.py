@@ -48,6 +48,7 @@ ABLATIONS = {
     "mast_pretrain_third": "pretraining: a third",
     "mast_equal_rates": "pretrained, but all at the full rate from the start",
     "mast_st": "MAST + self-training",
+    "mast_redrawn": "MAST + self-training, boxes drawn anew at every step",
     "control": "control: labels alone for as many steps",
     "st_stage_1": "stage 1 alone",
     "st_stage_2": "stage 2 alone",
@@ -56,9 +57,6 @@ ABLATIONS = {
     "at_once": "labels and made-up calls at once",
     "at_once_detail": "labels and made-up calls at once, adapter detail",
     "at_once_detail_pretrained": "labels and made-up calls at once, adapter detail, pretrained",
-    "fcos_band_median": "FCOS, band medians",
-    "fcos_there": "FCOS, band medians, with quiet sound of all sites mixed in",
-    "at_once_detail_redrawn": "recommended + self-training, boxes drawn anew at every step",
 }
 BUDGET = {
     f"labels_{share}_{strategy.replace('-', '_')}": f"{share} %, {strategy}, by FCOS in half of the steps"

@@ -163,7 +163,6 @@ OTHERWISE = {
     "max_gain_db": 1.0,
     "min_mix_db": -30.0,
     "max_mix_db": 20.0,
-    "mix_probability": 0.5,
     "mixup": False,
     "max_cut_frames": 3,
     "max_occluded": 0.1,
@@ -195,17 +194,3 @@ def test_a_gpu_gives_what_the_cpu_gives():
     there = augment(spec.cuda(), [own.cuda() for own in boxes], EAGER, seeded(0), BANK.cuda())
     torch.testing.assert_close(there.spec.cpu(), here.spec, rtol=0, atol=1e-4)
     assert there.dropped == here.dropped
-
-
-def test_a_background_can_be_mixed_into_every_example():
-    spec, bank = torch.zeros(6, 128, 64), torch.full((2, 128, 64), 1.0)
-    plain = Augmentation(probability=0)
-    assert torch.equal(augment(spec, [torch.zeros(0, 4)] * 6, plain, seeded(0), bank).spec, spec)
-    mixed = augment(
-        spec, [torch.zeros(0, 4)] * 6, Augmentation(probability=0, mix_probability=1), seeded(0), bank
-    )
-    assert (mixed.spec > spec).all()
-    without = augment(
-        spec, [torch.zeros(0, 4)] * 6, Augmentation(probability=0, mix_probability=1), seeded(0)
-    )
-    assert torch.equal(without.spec, spec)

@@ -438,7 +438,6 @@ def test_rehearsal_knows_the_splits_and_no_labels(study_file: Path) -> None:
     [
         ("rehearse", ()),
         ("train", ("train.rehearsed_share=0.5",)),
-        ("train", ("train.quiet_backgrounds=true",)),
     ],
 )
 def test_a_run_that_hears_quiet_sound_knows_how_much_of_it_is_quiet(

@@ -17,7 +17,6 @@ from mast.training.hearing import Heard
 from mast.training.pseudo_labels import (
     Pool,
     learned_from,
-    quiet_places,
     rate_by_site,
     read_labels,
     score_to_learn_from,
@@ -64,11 +63,6 @@ def test_a_chunk_counts_as_much_as_its_boxes_score_on_average_and_chunks_without
 def test_slivers_are_not_learned_from() -> None:
     slivers = found((0, 0, 3.9, 50, 0.9), (0, 0, 50, 0.9, 0.9))
     assert len(learned_from([slivers], pool("A"), 0.1, Q)) == 0
-
-
-def test_quiet_chunks_are_those_in_which_the_teacher_heard_nothing_at_all() -> None:
-    labels = [found((0, 0, 9, 9, 0.05)), NONE, NONE]
-    assert quiet_places(labels, pool("A", "A", "B")).tolist() == [[1, 0], [2, 0]]
 
 
 def test_boxes_an_hour_are_told_by_site() -> None:

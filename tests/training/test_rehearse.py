@@ -7,19 +7,17 @@ from typing import cast
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from mast.cli import app
 from mast.config import Study, load_study
-from mast.datasets.examples import noise_bank
 from mast.datasets.quiet import quiet_chunks
 from mast.errors import TrainingError
 from mast.models.encoder import SIZES, EncoderShape
 from mast.models.loading import load_detector
 from mast.recordings.store import AudioStore
 from mast.storage import join
-from mast.training.finetune import NOISE_CHUNKS, FinetuneRecipe, train_study
+from mast.training.finetune import FinetuneRecipe, train_study
 from mast.training.run import Run
 from mast.training.starting import WIDTHS
 from tests.training.test_finetune import QUICK
@@ -95,15 +93,3 @@ def test_what_had_nothing_to_rehearse_on_has_opened_no_run(
         with pytest.raises(TrainingError, match="no sound in this study to lay made-up calls over"):
             train_study(load_study(study_file, [*SETS, "train.rehearsed_share=0.25"]), run, "cpu")
     assert train_study(load_study(study_file, SETS), run, "cpu") == "finished"
-
-
-def test_training_may_mix_in_the_quiet_sound_of_all_sites(study_file: Path) -> None:
-    store = store_of(load_study(study_file))
-    own, all_sites = (
-        FinetuneRecipe(load_study(study_file, [*SETS, *change]), store).bank
-        for change in ([], ["train.quiet_backgrounds=true"])
-    )
-    study = load_study(study_file, SETS)
-    quiet = quiet_chunks(study, store)
-    assert torch.equal(all_sites, noise_bank(study, store, quiet, NOISE_CHUNKS, study.train.seed))
-    assert own.shape != all_sites.shape or not torch.equal(own, all_sites)

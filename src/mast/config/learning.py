@@ -29,12 +29,6 @@ class Augmentation(Settings):
         default=-10.0, description="Softest background, against the example's mean level"
     )
     max_mix_db: float = Field(default=0.0, description="Loudest background, against the example's mean level")
-    mix_probability: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="Share of examples that get a background in any case, beside what is drawn for them",
-    )
     mixup: bool = Field(default=False, description="Add another example of the batch, with its boxes")
     max_cut_frames: int = Field(
         default=0, ge=0, description="CutMix: longest time span taken from another example of the batch"
@@ -242,10 +236,6 @@ class Train(DetectorStage):
         ge=0,
         lt=1,
         description="Share of all examples that are quiet chunks with made-up calls on them, as in mast rehearse",
-    )
-    quiet_backgrounds: bool = Field(
-        default=False,
-        description="Mix in the quiet chunks of mast rehearse, from all sites, instead of the experts' own",
     )
     start: str | None = Field(
         default=None,

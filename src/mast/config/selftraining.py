@@ -124,10 +124,6 @@ class Selftrain(Settings):
         description="Where the teacher's boxes are learned from, draw them anew at every step by the running mean of the "
         "student, which hears the chunk as it is and the student a varied one (mean teacher); not once and for all",
     )
-    quiet_backgrounds: bool = Field(
-        default=False,
-        description="Mix in unlabelled sound in which the teacher hears nothing, instead of the experts' quiet chunks",
-    )
     rehearsed_share: float = Field(
         default=0.0,
         ge=0,

@@ -40,17 +40,12 @@ def augment(
     """Vary a batch for training: spectrograms (B, F, T) in raw log-mel, before `pad_frames`, and boxes (N, 4) for each.
 
     With `probability`, an example gets one to `max_augmentations` different augmentations, otherwise none. Mixup and
-    CutMix take their other examples from the batch as it came in. `bank` (K, F, T) holds background sounds, one of
-    which is also mixed in with `mix_probability`, before all else.
+    CutMix take their other examples from the batch as it came in. `bank` (K, F, T) holds background sounds.
     """
     examples = len(boxes)
     bank = spec[:0] if bank is None else bank
     steps = _steps(settings, rng, examples, bank)
     chosen = _choose(examples, len(steps), settings, rng)  # (B, steps)
-    if settings.mix_probability and len(bank):
-        in_any_case = torch.rand(examples, generator=rng, device=rng.device) < settings.mix_probability
-        steps = [lambda own, _: background(*own, bank, settings, rng), *steps]
-        chosen = torch.cat([in_any_case[:, None], chosen], dim=1)
     turn = int(torch.randint(1, max(2, examples), (), generator=rng, device=rng.device))
     new_spec, new_boxes, dropped = spec.clone(), list(boxes), [0] * examples
     for step, marks in zip(steps, chosen.T, strict=True):

@@ -344,7 +344,7 @@ def varied(
 def learned_under(study: Study, store: AudioStore, verb: str = "train") -> dict[str, Any]:
     """All that decides what a run of a verb learns; rehearsal sees no label, but which sound has none."""
     is_rehearsal, settings = verb == "rehearse", study.train
-    hears_quiet = is_rehearsal or settings.rehearsed_share > 0 or settings.quiet_backgrounds
+    hears_quiet = is_rehearsal or settings.rehearsed_share > 0
     return {
         "data": store.fingerprint,
         **tables_of(study, [SPLITS] if is_rehearsal else [ANNOTATIONS, SPLITS]),

@@ -80,7 +80,5 @@ def with_made_up(examples: int, settings: Train) -> int:
 
 
 def background_places(study: Study, store: AudioStore, lesson: Lesson) -> Places:
-    """Where the sound to mix in is: as the lesson says, or else quiet chunks of all sites, or of the experts'."""
-    if lesson.backgrounds is not None:
-        return lesson.backgrounds
-    return quiet_chunks(study, store) if study.train.quiet_backgrounds else noise_places(study, store)
+    """Where the sound to mix in is: as the lesson says, or else the experts' quiet chunks."""
+    return noise_places(study, store) if lesson.backgrounds is None else lesson.backgrounds

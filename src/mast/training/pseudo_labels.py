@@ -163,12 +163,6 @@ def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
     return max(settings.min_score, float(enough.min()))
 
 
-def quiet_places(found: list[Detections], pool: Pool) -> Places:
-    """Chunks of the pool in which the teacher found nothing at all, not even with a low score. → (n, 2)"""
-    quiet: Places = pool.places[np.array([len(item.scores) == 0 for item in found], bool)]
-    return quiet
-
-
 def rate_by_site(found: list[Detections], pool: Pool, min_score: float) -> dict[str, float]:
     """Boxes an hour of at least a score, by site."""
     counts = np.array([int((item.scores >= min_score).sum()) for item in found], float)

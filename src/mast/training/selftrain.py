@@ -43,7 +43,6 @@ from mast.training.pseudo_labels import (
     label_pool,
     learned_from,
     pool_of,
-    quiet_places,
     rate_by_site,
     read_labels,
     score_to_learn_from,
@@ -179,10 +178,9 @@ class _Lesson:
             )
         self._draw(pseudo)
         start = teacher
-        quiet = quiet_places(found, self.pool) if settings.quiet_backgrounds else None
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
         redrawn = Redrawn(len(pseudo), q) if settings.redraw else None
-        drawn = Lesson(pseudo, quiet, unsure, redrawn=redrawn, verb="selftrain")
+        drawn = Lesson(pseudo, None, unsure, redrawn=redrawn, verb="selftrain")
         for name in self.stages:
             end = self._learn(name, start, drawn, _told_right(right, made_up.boxes))
             if end != "finished":
