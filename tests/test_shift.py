@@ -25,7 +25,7 @@ from experiments.run import (
     summary_of,
     write_tables,
 )
-from experiments.shift.claims import CLAIMS, claims, verdict
+from experiments.shift.claims import CLAIMS, IDEAS, claims, ideas, verdict
 from experiments.shift.kept import keep
 from experiments.shift.methods import METHODS, RECOMMENDED, Budget, budgeted, shortened
 from experiments.shift.summary import (
@@ -544,6 +544,19 @@ def test_the_papers_claims_stand_beside_what_was_found_by_the_figure_that_they_a
     assert {claim.pair for claim in CLAIMS} <= {*PAIRS} and {claim.split for claim in CLAIMS} <= {
         *SPLITS.values()
     }
+
+
+def test_an_idea_helps_if_average_precision_at_other_sites_is_higher_beyond_chance():
+    nothing = ideas({}).splitlines()
+    assert len(nothing) == 2 + len(IDEAS) and all(line.endswith("| not measured |") for line in nothing[2:])
+    found = {"f1": 0.1, "f1_interval": [-0.1, 0.2], "ap": 0.1, "ap_interval": [0.05, 0.2]}
+    told = next(
+        line
+        for line in ideas({"fcos_band_median - fcos": dict.fromkeys(SPLITS.values(), found)}).splitlines()
+        if "median" in line
+    )
+    assert told.endswith("| 0.10 (-0.10 to 0.20)" + " | 0.10 (0.05 to 0.20)" * 3 + " | yes |")
+    assert {idea.pair for idea in IDEAS} <= {*PAIRS}
 
 
 def test_differences_have_intervals_where_there_are_any_and_every_pair_has_a_name():

@@ -1,4 +1,4 @@
-"""What the paper claims, beside what the benchmark found. Nothing of MAST is needed to make it."""
+"""What the paper claims, and ideas beyond it, beside what the benchmark found. Nothing of MAST is needed to make it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,49 @@ CLAIMS: Sequence[Claim] = (
 Ablations of the detector start from random weights here.
 """
 
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """Something that the paper has not: what switches it on, and the pair of methods that tells what it is worth."""
+
+    text: str
+    switch: tuple[str, ...]
+    pair: tuple[str, str]
+
+
+IDEAS: Sequence[Idea] = (
+    Idea(
+        "the median of each band taken away, chunk by chunk (by FCOS)",
+        ("normalisation=band-median",),
+        ("fcos_band_median", "fcos"),
+    ),
+    Idea(
+        "an adapter that looks at the picture itself by convolutions",
+        ("model.adapter=detail",),
+        ("scratch_detail", "scratch"),
+    ),
+    Idea(
+        "made-up calls over the sites' own quiet sound, before the labels",
+        ("mast rehearse",),
+        ("rehearsed", "scratch"),
+    ),
+    Idea(
+        "such calls beside the labels", ("train.rehearsed_share=0.5",), ("at_once_detail", "scratch_detail")
+    ),
+    Idea("the same by FCOS", (), ("fcos_at_once", "fcos_band_median")),
+    Idea(
+        "self-training by a teacher that is sure, silent where it is not, made-up calls beside its boxes",
+        ("selftrain.min_precision=0.8", "selftrain.silence_unsure=true", "selftrain.rehearsed_share=0.5"),
+        ("at_once_detail_st", "at_once_detail_control"),
+    ),
+    Idea(
+        "a teacher's boxes drawn anew at every step (mean teacher)",
+        ("selftrain.redraw=true",),
+        ("mast_redrawn", "mast_st"),
+    ),
+)
+"""Ideas that are a switch of training; what needs no training is measured by commands of its own."""
+
 FIGURES = ("f1", "ap")
 
 
@@ -70,6 +113,26 @@ def claims(differences: Mapping[str, Mapping[str, Any]]) -> str:
         )
     head = ["the paper says", "there, F1", "there, mAP", "here, F1", "here, AP", "seen here"]
     return grid(head, lines)
+
+
+def ideas(differences: Mapping[str, Mapping[str, Any]]) -> str:
+    """Each idea, what it is worth at other sites, at the unseen one and at home, and whether it helps under shift."""
+    lines = []
+    for idea in IDEAS:
+        found = differences.get(" - ".join(idea.pair), {})
+        own = [found.get(split, {}) for split, _ in WORTH]
+        worth = [
+            interval([item.get(name), *(item.get(f"{name}_interval") or [])])
+            for item, (_, name) in zip(own, WORTH, strict=True)
+        ]
+        said = verdict(found.get("site", {}).get("ap"), found.get("site", {}).get("ap_interval"))
+        lines.append([idea.text, ", ".join(f"`{item}`" for item in idea.switch) or "–", *worth, said])
+    head = ["idea", "switch", "other sites, F1", "other sites, AP", "unseen site, AP", "in-domain, AP"]
+    return grid([*head, "helps at other sites"], lines)
+
+
+WORTH = (("site", "f1"), ("site", "ap"), ("unseen", "ap"), ("in_domain", "ap"))
+"""Test sets and figures that an idea is told by."""
 
 
 def verdict(value: float | None, bounds: Sequence[float | None] | None) -> str:

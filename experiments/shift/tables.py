@@ -7,7 +7,7 @@ from itertools import count, islice
 from typing import Any
 
 from experiments.markdown import grid, interval
-from experiments.shift.claims import claims
+from experiments.shift.claims import claims, ideas
 
 SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
 COLUMNS = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
@@ -215,6 +215,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
     "budget": lambda result, summary: by_split(BUDGET, summary["methods"]),
     "missing": lambda result, summary: missing(result["rows"], result["size"]),
     "claims": lambda result, summary: claims(summary["differences"]),
+    "ideas": lambda result, summary: ideas(summary["differences"]),
     "differences": lambda result, summary: differences(summary["differences"]),
     "targets": lambda result, summary: reached(summary["targets"]) + known_baselines(summary),
 }
