@@ -74,6 +74,9 @@ PAIRS = (
     ("scratch_detail", "no_adapter"),
     ("labels_25_time_balanced", "labels_25_sequential"),
     ("labels_25_random", "labels_25_sequential"),
+    ("labels_50_time_balanced", "labels_50_sequential"),
+    ("labels_50_time_balanced", "labels_25_time_balanced"),
+    ("labels_50_sequential", "labels_25_sequential"),
 )
 CHOSEN = {
     "best_baseline": "average precision at other sites: the one that is hardest to beat there",
