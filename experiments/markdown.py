@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -15,6 +16,11 @@ def interval(numbers: Sequence[float | None]) -> str:
     """A figure and, if they are known, its bounds."""
     value, *bounds = map(share, numbers)
     return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
+
+
+def figure_of(own: Mapping[str, Any], name: str) -> str:
+    """A figure by its name, with its interval if it has one."""
+    return interval([own[name], *(own[f"{name}_interval"] or [])])
 
 
 def share(number: float | None) -> str:

@@ -223,9 +223,10 @@ class Table:
                 raise SystemExit("transfer needs a pretrained model: --start FOLDER.")
             scaling = load_model(self.start)[0].normalisation
             return (f"train.start={self.start}", *((f"normalisation={scaling.kind}",) if scaling else ()))
-        if method.is_rehearsed:
-            return (f"train.start={self.rehearsal(method).model.absolute()}",)
-        return (f"train.start={self.encoder(method).model.absolute()}",) if method.pretraining else ()
+        if not method.is_rehearsed and not method.pretraining:
+            return ()
+        begun = self.rehearsal(method) if method.is_rehearsed else self.encoder(method)
+        return (f"train.start={begun.model.absolute()}",)
 
     def encoder(self, method: Method) -> Run:
         """The pretrained encoder of a method, made if it is not there; one serves all seeds."""

@@ -31,21 +31,9 @@ TABLES = (
     learning.review_loop,
     *(likeness.search, likeness.search_scale, likeness.retrieval, likeness.novelty),
 )
-SHIFT = (
-    "headline",
-    "main",
-    "claims",
-    "ideas",
-    "differences",
-    "targets",
-    "ablations",
-    "budget",
-    "missing",
-    "details",
-)
 FIGURES: Mapping[str, Callable[[], str]] = {
     **{table.__name__: table for table in TABLES},
-    **{f"shift_{name}": learning.shift(name) for name in SHIFT},
+    **learning.SHIFT,
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.markdown import grid, interval
+from experiments.markdown import figure_of, grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,19 @@ IDEAS: Sequence[Idea] = (
 """Ideas that are a switch of training; what needs no training is measured by commands of its own."""
 
 FIGURES = ("f1", "ap")
+NOTHING = dict.fromkeys(("f1", "f1_interval", "ap", "ap_interval"))
+"""A difference that was not measured."""
 
 
 def claims(differences: Mapping[str, Mapping[str, Any]]) -> str:
     """Each claim, by how much it holds in the paper and here, and what can be said of it."""
     lines = []
     for claim in CLAIMS:
-        found = differences.get(" - ".join(claim.pair), {}).get(claim.split, {})
-        here = [interval([found.get(name), *(found.get(f"{name}_interval") or [])]) for name in FIGURES]
+        found = differences.get(" - ".join(claim.pair), {}).get(claim.split, NOTHING)
+        here = [figure_of(found, name) for name in FIGURES]
         paper = ["–" if value is None else f"{value:+.2f}" for value in claim.paper]
         lines.append(
-            [claim.text, *paper, *here, verdict(found.get(claim.about), found.get(f"{claim.about}_interval"))]
+            [claim.text, *paper, *here, verdict(found[claim.about], found[f"{claim.about}_interval"])]
         )
     head = ["the paper says", "there, F1", "there, mAP", "here, F1", "here, AP", "seen here"]
     return grid(head, lines)
@@ -126,12 +128,9 @@ def ideas(differences: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for idea in IDEAS:
         found = differences.get(" - ".join(idea.pair), {})
-        own = [found.get(split, {}) for split, _ in WORTH]
-        worth = [
-            interval([item.get(name), *(item.get(f"{name}_interval") or [])])
-            for item, (_, name) in zip(own, WORTH, strict=True)
-        ]
-        said = verdict(found.get("site", {}).get("ap"), found.get("site", {}).get("ap_interval"))
+        worth = [figure_of(found.get(split, NOTHING), name) for split, name in WORTH]
+        there = found.get("site", NOTHING)
+        said = verdict(there["ap"], there["ap_interval"])
         lines.append([idea.text, ", ".join(f"`{item}`" for item in idea.switch) or "–", *worth, said])
     head = ["idea", "switch", "other sites, F1", "other sites, AP", "unseen site, AP", "in-domain, AP"]
     return grid([*head, "helps at other sites"], lines)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
-from experiments.markdown import grid, interval
+from experiments.markdown import figure_of, grid, interval
 from experiments.shift.claims import claims, ideas
 
 SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
@@ -119,7 +119,7 @@ def headline(summary: Mapping[str, Any]) -> str:
         MAIN.get(name, name): every[name] for name in ("energy", best, "`mast train`") if every.get(name)
     }
     lines = [
-        [title, *(_figure(own, split, "f1") for own in known.values())] for split, title in SPLITS.items()
+        [title, *(figure_of(own[split], "f1") for own in known.values())] for split, title in SPLITS.items()
     ]
     return grid(["F1", *known], lines)
 
@@ -131,11 +131,7 @@ def heads(titles: Mapping[str, str]) -> list[str]:
 
 def figures(sets: Mapping[str, Any]) -> list[str]:
     """F1 and AP on every test set, each with its interval if it has one."""
-    return [_figure(sets, split, figure) for split, figure in COLUMNS]
-
-
-def _figure(sets: Mapping[str, Any], split: str, figure: str) -> str:
-    return interval([sets[split][figure], *(sets[split][f"{figure}_interval"] or [])])
+    return [figure_of(sets[split], figure) for split, figure in COLUMNS]
 
 
 def details(rows: Sequence[Mapping[str, Any]]) -> str:

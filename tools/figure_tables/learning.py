@@ -21,6 +21,10 @@ def shift(name: str) -> Callable[[], str]:
     )
 
 
+SHIFT = {f"shift_{name}": shift(name) for name in TABLES}
+"""All tables of the benchmark by their names on a page."""
+
+
 def pretraining() -> str:
     """Cost of 1,000 hours of sound, once through, measured on a CPU and computed for a GPU."""
     measured = result("benchmarks/results/pretrain_step.json")

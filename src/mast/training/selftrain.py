@@ -180,7 +180,7 @@ class _Lesson:
         start = teacher
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
         redrawn = Redrawn(len(pseudo), q) if settings.redraw else None
-        drawn = Lesson(pseudo, None, unsure, redrawn=redrawn, verb="selftrain")
+        drawn = Lesson(pseudo, unsure=unsure, redrawn=redrawn, verb="selftrain")
         for name in self.stages:
             end = self._learn(name, start, drawn, _told_right(right, made_up.boxes))
             if end != "finished":
