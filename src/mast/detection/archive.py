@@ -210,7 +210,8 @@ def _begin(
         if exists(join(out, RUN)):
             return
         if orders.engine in QUANTISED:
-            chunks = chunks_of(table, plan.recordings, orders.roots, orders.expansions, loaded.description)
+            chunking = loaded.description.chunking
+            chunks = chunks_of(table, plan.recordings, orders.roots, orders.expansions, chunking)
             program = prepare_engine(orders.engine, loaded, *chunks)
             if exists(join(out, RUN)):  # it has taken a while
                 return

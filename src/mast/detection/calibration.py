@@ -13,16 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mast.config import Chunking
 from mast.detection.folder import GRAPH, WEIGHTS
 from mast.errors import StorageError
-from mast.models.checkpoint import Description
 from mast.models.programs import Program
-from mast.recordings.decode import chunk_and_hop, open_audio
+from mast.recordings.decode import Audio, chunk_and_hop, open_audio
 from mast.recordings.store import to_int16
 from mast.storage import exists, join, open_binary, written_whole
 
 CHUNKS = 64
 """Chunks that scales are measured on, each of another recording if there are so many."""
+
+COLUMNS = ["collection", "path", "frames"]
+"""What a table of recordings has to tell of one, so that its middle can be found."""
 
 
 def chunks_of(
@@ -30,48 +33,48 @@ def chunks_of(
     recordings: int,
     roots: Mapping[str, str],
     expansions: Mapping[str, float],
-    description: Description,
+    chunking: Chunking,
 ) -> tuple[Tensor, Tensor]:
     """The middle of recordings evenly spread over a table, and how much of each is sound. → (B, N), (B,)
 
     What cannot be read is passed over; where nothing can, silence has to do.
     """
-    rate_hz, (samples, _) = description.chunking.sample_rate_hz, chunk_and_hop(description.chunking)
+    rate_hz, (samples, _) = chunking.sample_rate_hz, chunk_and_hop(chunking)
     found = []
-    for collection, path in _spread(table, recordings):
+    for collection, path, frames in _spread(table, recordings):
         with suppress(Exception):  # its fault is told when it is heard
             location = join(roots[collection], path)
-            found.append(_middle(location, rate_hz, expansions[collection], samples))
+            with open_audio(location, rate_hz, expansions[collection], frames) as audio:
+                found.append(_middle(audio, samples))
     found = found or [np.zeros(samples, np.int16)]
     sound = np.stack([np.pad(item, (0, samples - len(item))) for item in found])
     return torch.from_numpy(sound), torch.tensor([len(item) for item in found])
 
 
-def _spread(table: str, recordings: int) -> list[tuple[str, str]]:
-    """Collection and path of some recordings, of all parts of a table; none of it is kept in memory but these."""
+def _spread(table: str, recordings: int) -> list[tuple[str, str, int | None]]:
+    """Collection, path and readable frames of some recordings, of all parts of a table; no more of it is in memory."""
     import pyarrow.parquet as pq
 
     wanted = set(np.linspace(0, recordings - 1, min(CHUNKS, recordings)).astype(int).tolist())
-    chosen, first_row = [], 0
+    chosen: list[tuple[str, str, int | None]] = []
+    first_row = 0
     with open_binary(table) as file:
-        for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(columns=["collection", "path"]):
+        for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(columns=COLUMNS):
             rows = sorted(row - first_row for row in wanted if 0 <= row - first_row < len(batch))
-            chosen += (
-                [(row["collection"], row["path"]) for row in batch.take(rows).to_pylist()] if rows else []
-            )
+            if rows:
+                chosen += [tuple(row[name] for name in COLUMNS) for row in batch.take(rows).to_pylist()]
             first_row += len(batch)
     return chosen
 
 
-def _middle(location: str, rate_hz: int, time_expansion: float, samples: int) -> NDArray[np.int16]:
+def _middle(audio: Audio, samples: int) -> NDArray[np.int16]:
     """At most so many samples from the middle of a recording, of which there have to be some."""
-    with open_audio(location, rate_hz, time_expansion) as audio:
-        first = max(0, (audio.samples - samples) // 2)
-        wave = audio.read_samples(first, min(first + samples, audio.samples))
+    first = max(0, (audio.samples - samples) // 2)
+    wave = audio.read_samples(first, min(first + samples, audio.samples))
     sound = np.empty(len(wave), np.int16)
     to_int16(wave, sound)
     if not len(sound):
-        raise ValueError(location)
+        raise ValueError(audio.location)
     return sound
 
 
