@@ -289,10 +289,10 @@ def test_results_of_cells_that_are_gone_stay_in_the_files_and_others_take_their_
     assert told["targets"]["a_f1"] == before["targets"]["a_f1"] and told["targets"]["a_f1"]["reached"]
     keep(cell_at(tmp_path / "cells", "fcos", 1, right=0.0), kept_of(out) / "fcos" / "1")
     write_tables(table, out)
-    told = json.loads(summary_of(out).read_text())
-    assert (
-        told["methods"]["fcos"]["site"]["f1"] == 0.0
-    )  # what is kept counts, and no pair can be made with it
+    rows, told = (json.loads(path.read_text()) for path in (out, summary_of(out)))
+    assert {row["seed"] for row in rows["rows"] if row["method"] == "fcos"} == {1}
+    assert told["methods"]["fcos"]["seeds"] == 1  # what is kept counts, and no pair can be made with it
+    assert told["methods"]["fcos"]["site"]["f1"] == 0.0
     assert told["targets"]["a_f1"]["value"] == 1.0 and told["targets"]["a_f1"]["interval"] is None
     assert told["differences"]["recommended - best_baseline"]["seeds"] == []
     keep(cell_at(tmp_path / "cells", "detr", 0, right=0.5, validation_ap=0.9), kept_of(out) / "detr" / "0")
@@ -522,24 +522,25 @@ def test_the_headline_is_what_people_have_the_best_baseline_and_what_is_recommen
 
 
 def test_a_claim_is_seen_where_its_interval_leaves_out_nothing_else():
-    assert [verdict(0.1, bounds) for bounds in ([0.01, 0.2], [-0.01, 0.2], None)] == [
-        "yes",
-        "not sure",
-        "no interval",
-    ]
-    assert verdict(-0.1, [-0.2, -0.01]) == "the opposite"
-    assert verdict(0.1, [None, None]) == "no interval"  # of one recording
-    assert verdict(None, None) == "not measured"
+    def said(value, bounds, seeds=(2, 3)):
+        return verdict({"site": {"f1": value, "f1_interval": bounds}, "seeds": seeds}, "f1", "site")
+
+    assert [said(0.1, bounds) for bounds in ([0.01, 0.2], [-0.01, 0.2])] == ["yes", "not sure"]
+    assert said(-0.1, [-0.2, -0.01]) == "the opposite"
+    assert said(-0.1, [-0.2, -0.01], seeds=(3, 1)) == "the opposite, one seed"
+    assert said(0.1, [None, None]) == "no interval"  # of one recording
+    assert said(0.1, None, seeds=()) == "no interval"  # one side has figures alone
+    assert said(None, None) == verdict({}, "f1", "site") == "not measured"
 
 
 def test_the_papers_claims_stand_beside_what_was_found_by_the_figure_that_they_are_about():
     nothing = claims({}).splitlines()
     assert len(nothing) == 2 + len(CLAIMS) and all(line.endswith("| not measured |") for line in nothing[2:])
     found = {"f1": -0.1, "f1_interval": [-0.2, -0.01], "ap": 0.1, "ap_interval": [0.05, 0.2]}
-    told = claims({"mast - scratch": {"site": found}}).splitlines()
+    told = claims({"mast - scratch": {"site": found, "seeds": [1, 2]}}).splitlines()
     here = "-0.10 (-0.20 to -0.01) | 0.10 (0.05 to 0.20)"
     assert (
-        f"| pretraining helps | -0.02 | +0.04 | {here} | yes |" in told
+        f"| pretraining helps | -0.02 | +0.04 | {here} | yes, one seed |" in told
     )  # its average precision in the paper
     assert {claim.pair for claim in CLAIMS} <= {*PAIRS} and {claim.split for claim in CLAIMS} <= {
         *SPLITS.values()
@@ -550,11 +551,8 @@ def test_an_idea_helps_if_average_precision_at_other_sites_is_higher_beyond_chan
     nothing = ideas({}).splitlines()
     assert len(nothing) == 2 + len(IDEAS) and all(line.endswith("| not measured |") for line in nothing[2:])
     found = {"f1": 0.1, "f1_interval": [-0.1, 0.2], "ap": 0.1, "ap_interval": [0.05, 0.2]}
-    told = next(
-        line
-        for line in ideas({"fcos_band_median - fcos": dict.fromkeys(SPLITS.values(), found)}).splitlines()
-        if "median" in line
-    )
+    pair = {**dict.fromkeys(SPLITS.values(), found), "seeds": [3, 2]}
+    told = next(line for line in ideas({"fcos_band_median - fcos": pair}).splitlines() if "median" in line)
     assert told.endswith("| 0.10 (-0.10 to 0.20)" + " | 0.10 (0.05 to 0.20)" * 3 + " | yes |")
     assert {idea.pair for idea in IDEAS} <= {*PAIRS}
 

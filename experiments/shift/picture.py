@@ -55,7 +55,8 @@ def draw_shift(summary: Mapping[str, Any]) -> Figure:
         for side in axes.spines.values():
             side.set_visible(False)
     if known:
-        panels[0].legend(fontsize=8, frameon=False, loc="best")
+        lines, titles = panels[0].get_legend_handles_labels()
+        figure.legend(lines, titles, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
 
 

@@ -34,12 +34,8 @@ HEADLINE = (
     "mast",
     "mast_st",
     "control",
-    "rehearsed",
-    "rehearsed_control",
-    "rehearsed_st",
     "fcos_at_once",
     "recommended",
-    "at_once_detail_control",
     "at_once_detail_st",
 )
 PAIRS = (
@@ -61,7 +57,7 @@ PAIRS = (
     ("fcos_band_median", "fcos"),
     ("fcos_at_once", "fcos_band_median"),
     ("at_once_detail_pretrained", "at_once_detail"),
-    ("mast", "fcos"),
+    ("mast", "fcos_band_median"),
     ("mast_st", "mast"),
     ("mast_st", "st_union"),
     ("scratch_st", "scratch_control"),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
 from experiments.markdown import grid, interval, paragraphs, share
-from experiments.shift.tables import ABLATIONS, MAIN, ROLES, SPLITS, TABLES, figures, heads
+from experiments.shift.tables import ABLATIONS, BUDGET, MAIN, ROLES, SPLITS, TABLES, figures, heads
 
 from figure_tables.reading import A100_BF16, A100_SHARE, CHUNKS_AN_HOUR, a100_hours, result
 
-TITLES = ABLATIONS | MAIN
+TITLES = BUDGET | ABLATIONS | MAIN
 
 
 def shift(name: str) -> Callable[[], str]:
@@ -194,10 +195,7 @@ def sure_teachers() -> str:
 def new_sites() -> str:
     """Detectors of the shift benchmark at sites of another world, and what they have more than the first."""
     found = result("experiments/results/new_sites.json")
-    rows = {TITLES[name]: own for name, own in found["detectors"].items()} | {
-        "{}, less {}".format(*(TITLES[side] for side in pair.split(" - "))): own
-        for pair, own in found["differences"].items()
-    }
+    seeds = Counter(cell.partition("/")[0] for cell in found["cells"])
     sets = {
         "in_domain": "animals of the labels",
         "temporal": "one new site",
@@ -205,9 +203,13 @@ def new_sites() -> str:
         "unseen": "a fifth",
     }
     cells = " ".join(f"shift/small/cells/{name}" for name in found["cells"])
-    lines = [[title, *figures(own)] for title, own in rows.items()]
+    lines = []
+    for names, own in {**found["detectors"], **found["differences"]}.items():
+        sides = names.split(" - ")
+        counts = " and ".join(str(seeds[side]) for side in sides)
+        lines.append([", less ".join(TITLES[side] for side in sides), counts, *figures(own)])
     return paragraphs(
-        grid(["detector", *heads(sets)], lines), f"`python -m experiments.new_sites DATA {cells}`"
+        grid(["detector", "seeds", *heads(sets)], lines), f"`python -m experiments.new_sites DATA {cells}`"
     )
 
 
@@ -261,7 +263,8 @@ def anatomy() -> str:
         "found of bands under 6 bins / under 24 / wider",
         "AP at IoU 0.5 / 0.3 / 0.1",
     ]
-    return paragraphs(grid(head, lines), "`python -m experiments.anatomy shift/small/cells/*/0/evaluation`")
+    folders = " ".join(f"shift/small/cells/{name}/evaluation" for name in found)
+    return paragraphs(grid(head, lines), f"`python -m experiments.anatomy {folders}`")
 
 
 def thresholds() -> str:
@@ -277,7 +280,7 @@ def thresholds() -> str:
         "F1 lost against the best threshold for the sound that is tested, and in brackets what a tenth of all draws lose "
         f"at least; {found['evaluations']} detectors, up to {max(own['sets'] for own in found['sizes'].values())} test "
         f"sets, {found['draws']} draws of validation recordings each "
-        "(`python -m experiments.thresholds shift/small/cells/*/0/evaluation`).",
+        "(`python -m experiments.thresholds shift/small/cells/NAME/0/evaluation …`).",
     )
 
 
@@ -329,9 +332,12 @@ def site_thresholds() -> str:
     found = result("experiments/results/site_thresholds.json")["detectors"]
     ways = [*next(iter(found.values()))]
     lines = [
-        [MAIN[name.partition("/")[0]], *(share(own[way]) for way in ways)] for name, own in found.items()
+        [TITLES[name.partition("/")[0]], *(share(own[way]) for way in ways)] for name, own in found.items()
     ]
-    return grid(["F1 at other sites", *ways], lines)
+    folders = " ".join(f"shift/small/cells/{name}/evaluation" for name in found)
+    return paragraphs(
+        grid(["F1 at other sites", *ways], lines), f"`python -m experiments.site_thresholds {folders}`"
+    )
 
 
 def review_loop() -> str:
