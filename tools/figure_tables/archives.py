@@ -70,7 +70,7 @@ def _fates(found: dict[str, Any]) -> str:
 def _cut_calls(calls: dict[str, Any]) -> str:
     """Recall of the same calls, cut and not, in words."""
     return (
-        f"Of {calls['calls']} experts' calls that a chunk cuts at some phases and not at others, "
+        f"Of {calls['calls']} calls that a chunk cuts at some phases and not at others, "
         f"{interval(calls['cut'])} are found when cut and {interval(calls['inside'])} when not, a difference of "
         f"{interval(calls['difference'])}."
     )
