@@ -95,15 +95,16 @@ def test_engines_are_prepared_on_the_middle_of_recordings_that_can_be_read(narro
     recordings = card(tmp_path / "card", files=3, seconds=2.0)
     broken = recordings / "A" / "20230510_003000.WAV"
     run = opened(recordings, narrow_detector, tmp_path / "out", asked=Asked("float32"))
-    description, whole = load_detector(narrow_detector).description, (recordings / "B").glob("*").__next__()
+    chunking = load_detector(narrow_detector).description.chunking
+    whole = next((recordings / "B").glob("*"))
     broken.write_bytes(b"no sound")
     where = (str(tmp_path / "out" / "recordings.parquet"), 3, run.orders.roots, run.orders.expansions)
-    sound, filled = chunks_of(*where, description)
+    sound, filled = chunks_of(*where, chunking)
     assert sound.shape == (2, 20_480) and filled.tolist() == [20_480] * 2
     samples = np.frombuffer(whole.read_bytes()[-2 * 32_000 :], "<i2")
     middle = samples[5760 : 5760 + 20_480].astype(int)
     assert any(abs(chunk - middle).max() <= 1 for chunk in sound.numpy().astype(int))
     for path in recordings.rglob("*.WAV"):
         path.write_bytes(b"")
-    silence, filled = chunks_of(*where, description)
+    silence, filled = chunks_of(*where, chunking)
     assert silence.shape == (1, 20_480) and not silence.any()

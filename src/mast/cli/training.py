@@ -12,6 +12,7 @@ from mast.cli.progress import progress_bars, training_bar
 from mast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mast.config import Study
     from mast.training.loop import End
     from mast.training.run import Run
 
@@ -49,12 +50,9 @@ def pretrain(
 
     May be stopped at any moment and goes on with the same command. Under torchrun or Slurm it learns on many devices.
     """
-    from mast.config import load_study
     from mast.training.pretrain import pretrain_study
-    from mast.training.run import run_folder
 
-    settings = load_study(study, overrides or ())
-    run = run_folder(settings.work, "pretrain", name, out)
+    settings, run = _run_of("pretrain", study, name, out, overrides)
     with training_bar("Pretraining") as on_progress:
         end = pretrain_study(settings, run, device, on_progress)
     _tell_end(run, end)
@@ -71,12 +69,9 @@ def rehearse(
 
     May be stopped at any moment and goes on with the same command.
     """
-    from mast.config import load_study
     from mast.training.rehearse import rehearse_study
-    from mast.training.run import run_folder
 
-    settings = load_study(study, overrides or ())
-    run = run_folder(settings.work, "rehearse", name, out)
+    settings, run = _run_of("rehearse", study, name, out, overrides)
     with training_bar("Rehearsing") as on_progress:
         end = rehearse_study(settings, run, device, on_progress)
     _tell_end(run, end)
@@ -93,12 +88,10 @@ def train(
 
     May be stopped at any moment and goes on with the same command. Under torchrun or Slurm it learns on many devices.
     """
-    from mast.config import load_study
     from mast.training.finetune import train_study
     from mast.training.run import run_folder
 
-    settings = load_study(study, overrides or ())
-    run = run_folder(settings.work, "train", name, out)
+    settings, run = _run_of("train", study, name, out, overrides)
     pretrained = run_folder(settings.work, "pretrain", "main", out)
     _tell(f"Starting from {settings.train.start or 'random weights'}.", err=True)
     if settings.train.start is None and pretrained.is_finished:
@@ -122,12 +115,10 @@ def selftrain(
     A round that makes it worse on validation, or lets it draw boxes everywhere, is taken back. May be stopped at any
     moment and goes on with the same command.
     """
-    from mast.config import load_study
     from mast.training.run import run_folder
     from mast.training.selftrain import selftrain_study
 
-    settings = load_study(study, overrides or ())
-    run = run_folder(settings.work, "selftrain", name, out)
+    settings, run = _run_of("selftrain", study, name, out, overrides)
     trained = run_folder(settings.work, "train", "main", out)
     teacher = settings.selftrain.start or str(trained.model)
     if settings.selftrain.start is None and not trained.is_finished:
@@ -209,6 +200,17 @@ def compare(
     write_comparison(comparison, out)
     typer.echo(comparison.summary())
     typer.echo(f"Report: {out}")
+
+
+def _run_of(
+    stage: str, study: Path, name: str, out: Path | None, overrides: list[str] | None
+) -> tuple[Study, Run]:
+    """A study's settings, and the run of one of its stages."""
+    from mast.config import load_study
+    from mast.training.run import run_folder
+
+    settings = load_study(study, overrides or ())
+    return settings, run_folder(settings.work, stage, name, out)
 
 
 def _tell(text: str, *, err: bool = False) -> None:

@@ -144,7 +144,7 @@ def _recorded(paths: Sequence[str], loaded: Loaded[Detector]) -> tuple[Tensor, T
     expansions = {name: item.time_expansion for name, item in given.collections.items()}
     with table_of(given, lambda stage, done, total: None) as table:
         count = plan_parts(table, expansions).recordings
-        return chunks_of(table, count, roots, expansions, loaded.description)
+        return chunks_of(table, count, roots, expansions, loaded.description.chunking)
 
 
 def _noise(loaded: Loaded[Detector]) -> tuple[Tensor, Tensor]:
