@@ -19,7 +19,7 @@ from mast.datasets.loading import FixedChunks, Places
 from mast.datasets.order import spread_among
 from mast.detection.chunks import BoxFinder, predict_chunks
 from mast.errors import TrainingError
-from mast.evaluation.metrics import METRICS, Ranking
+from mast.evaluation.metrics import Ranking, precision_recall_curve
 from mast.models.decoding import Detections
 from mast.models.loading import load_detector
 from mast.normalisation import band_medians
@@ -152,13 +152,12 @@ def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
     """
     if settings.min_precision is None or not len(validation.score) or not validation.truths.any():
         return settings.min_score
-    scores = np.unique(validation.score)
-    right = [METRICS["precision"](validation.above(score), None) for score in scores]
-    enough = scores[np.array(right) >= settings.min_precision]
+    curve = precision_recall_curve(validation)
+    enough = curve.score[curve.precision >= settings.min_precision]
     if not len(enough):
         raise UnsureTeacherError(
             f"At no score are {settings.min_precision:.0%} of the teacher's boxes on validation right (at best "
-            f"{np.nanmax(right):.0%}). Lower selftrain.min_precision, or train a better teacher first."
+            f"{curve.precision.max():.0%}). Lower selftrain.min_precision, or train a better teacher first."
         )
     return max(settings.min_score, float(enough.min()))
 
