@@ -5,7 +5,7 @@
 The folders are finished cells of the shift benchmark. Its soundscapes know every call, also those of the pool that is
 unlabelled for detectors, so that a teacher's boxes can be held against the truth. Rounds that a guard took back are
 tested like those that stood; thresholds are those that detectors were saved with. Writes
-experiments/results/rounds.json.
+experiments/results/rounds.json, in which cells stay that are not named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.results import rounded, write_result
 from torch import Tensor
 
-from experiments.run import RESULTS
+from experiments.run import RESULTS, earlier
 from experiments.shift.methods import METHODS
 from experiments.shift.summary import figures_of, held_of
 from mast.config import Study, load_study
@@ -49,11 +49,12 @@ def main() -> None:
     parser.add_argument("cells", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS / "rounds.json")
     options = parser.parse_args()
-    told = {}
+    size = options.cells[0].parents[2].name
+    told = earlier(options.out, size=size).get("cells", {})
     for cell in options.cells:
         told["/".join(cell.parts[-2:])] = rounds_of(cell)
         print(cell, flush=True)
-    write_result(options.out, {"size": options.cells[0].parents[2].name, "cells": told}, ("torch", "numpy"))
+    write_result(options.out, {"size": size, "cells": told}, ("torch", "numpy"))
     print(json.dumps(told, indent=1))
 
 

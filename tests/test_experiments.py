@@ -139,6 +139,14 @@ def test_rounds_are_held_against_the_calls_of_the_pool_and_tested(smoke, tmp_pat
         assert {"precision", "recall", "f1", "ap", "ap_interval"} <= item["site"].keys()
 
 
+def test_rounds_of_cells_that_are_not_named_again_stay(smoke, tmp_path):
+    out, cell = tmp_path / "result.json", f"{smoke[-3]}/smoke/cells/mast_st/0"
+    out.write_text(json.dumps({"size": "smoke", "cells": {"st_union/0": ["of another machine"]}}), "utf-8")
+    run("rounds", cell, "--out", str(out))
+    cells = json.loads(out.read_text("utf-8"))["cells"]
+    assert cells.keys() == {"st_union/0", "mast_st/0"} and cells["st_union/0"] == ["of another machine"]
+
+
 def test_a_teacher_is_asked_how_sure_it_is_and_held_against_the_calls_of_the_pool(smoke, tmp_path):
     cell = f"{smoke[-3]}/smoke/cells/mast_st/0"
     run("sure_teachers", cell, "--out", str(tmp_path / "result.json"))

@@ -103,6 +103,9 @@ ROUNDS = (
 The paper takes one round or two; one is half of the work.
 """
 
+UNGUARDED = ("selftrain.guard.max_f1_loss=1", "selftrain.guard.max_rate_ratio=1e6")
+"""What a stage alone makes of a detector is told as it is, also where the guard would take it back."""
+
 TWICE = ("selftrain.rounds=2",)
 """A second round, taught by the student of the first."""
 
@@ -141,8 +144,12 @@ METHODS: Mapping[str, Method] = {
     "anisotropic_adapter": Method((*ROBUST, "model.adapter=anisotropic")),
     "scratch_st": Method((*ROUNDS, *ROBUST), teacher="scratch"),
     "scratch_control": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=control"), teacher="scratch"),
-    "scratch_stage_1": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=pseudo"), teacher="scratch"),
-    "scratch_stage_2": Method((*ROUNDS, *ROBUST, "selftrain.curriculum=expert"), teacher="scratch"),
+    "scratch_stage_1": Method(
+        (*ROUNDS, *ROBUST, *UNGUARDED, "selftrain.curriculum=pseudo"), teacher="scratch"
+    ),
+    "scratch_stage_2": Method(
+        (*ROUNDS, *ROBUST, *UNGUARDED, "selftrain.curriculum=expert"), teacher="scratch"
+    ),
     "scratch_redrawn": Method((*ROUNDS, *ROBUST, "selftrain.redraw=true"), teacher="scratch"),
     "st_union": Method((*ROUNDS, *ROBUST, *TWICE, "selftrain.curriculum=union"), teacher="mast"),
     "labels_25_random": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "random", 0.5)),
