@@ -98,9 +98,9 @@ IDEAS: Sequence[Idea] = (
         ("at_once_detail_st", "at_once_detail_control"),
     ),
     Idea(
-        "a teacher's boxes drawn anew at every step (mean teacher)",
+        "a teacher's boxes drawn anew at every step (mean teacher), in stage 1 alone",
         ("selftrain.redraw=true",),
-        ("scratch_redrawn", "scratch_st"),
+        ("scratch_stage_1_redrawn", "scratch_stage_1"),
     ),
 )
 """Ideas that are a switch of training; what needs no training is measured by commands of its own."""

@@ -150,7 +150,10 @@ METHODS: Mapping[str, Method] = {
     "scratch_stage_2": Method(
         (*ROUNDS, *ROBUST, *UNGUARDED, "selftrain.curriculum=expert"), teacher="scratch"
     ),
-    "scratch_redrawn": Method((*ROUNDS, *ROBUST, "selftrain.redraw=true"), teacher="scratch"),
+    "scratch_stage_1_redrawn": Method(
+        (*ROUNDS, *ROBUST, *UNGUARDED, "selftrain.curriculum=pseudo", "selftrain.redraw=true"),
+        teacher="scratch",
+    ),
     "st_union": Method((*ROUNDS, *ROBUST, *TWICE, "selftrain.curriculum=union"), teacher="mast"),
     "labels_25_random": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "random", 0.5)),
     "labels_25_sequential": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "sequential", 0.5)),

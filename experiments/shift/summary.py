@@ -46,7 +46,7 @@ PAIRS = (
     ("rehearsed_st", "rehearsed_control"),
     ("at_once_detail_st", "at_once_detail_control"),
     ("at_once_detail_st", "at_once_detail"),
-    ("scratch_redrawn", "scratch_st"),
+    ("scratch_stage_1_redrawn", "scratch_stage_1"),
     ("rehearsed", "scratch"),
     ("scratch_detail", "scratch"),
     ("at_once_detail", "scratch_detail"),

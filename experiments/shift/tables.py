@@ -49,7 +49,7 @@ ABLATIONS = {
     "scratch_control": "pretraining: none, labels alone for as many steps",
     "scratch_stage_1": "pretraining: none, self-training, stage 1 alone",
     "scratch_stage_2": "pretraining: none, self-training, stage 2 alone",
-    "scratch_redrawn": "pretraining: none, self-training, boxes drawn anew at every step",
+    "scratch_stage_1_redrawn": "pretraining: none, self-training, stage 1 alone, boxes drawn anew at every step",
     "mast_pretrain_third": "pretraining: a third",
     "mast_equal_rates": "pretrained, but all at the full rate from the start",
     "mast_st": "MAST + self-training",
