@@ -77,7 +77,9 @@ def main() -> None:
     start = str(options.start.absolute()) if options.start else None
     refuse_other_cells(options.work / options.size, options.sets, start)
     table = Table(options.data, options.work / options.size, options.size, tuple(options.sets), start)
-    names = options.only or [name for name in METHODS if start or not METHODS[name].is_given]
+    names = options.only or [
+        name for name, method in METHODS.items() if (start or not method.is_given) and not method.until
+    ]
     start_s = time.monotonic()
     for seed in options.seeds:
         for name in names:
@@ -255,6 +257,8 @@ class Table:
         folder = self.cells / name / str(seed)
         if (folder / "evaluation" / "results.json").exists():
             return folder
+        if METHODS[name].until:
+            raise SystemExit(f"{name} cannot be made any more. What did: {self.command(name, seed)}")
         study, run = self.study(name, seed), Run(folder)
         goes_on(f"{name} {seed}", self._learn(name, seed, study, run))
         evaluate = evaluate_baseline if METHODS[name].baseline else evaluate_study
@@ -303,7 +307,8 @@ class Table:
         given = ("--start", "CHECKPOINT") if METHODS[name].is_given else ()
         changed = [word for item in self.sets for word in ("--set", item)]
         words = ["DATA", "--size", self.size, "--only", name, "--seeds", str(seed), *given, *changed]
-        return f"python -m experiments.run {' '.join(words)}"
+        then = f"git checkout {METHODS[name].until} && " if METHODS[name].until else ""
+        return f"{then}python -m experiments.run {' '.join(words)}"
 
 
 def measured_on(folder: Path, split: str) -> dict[str, Any]:

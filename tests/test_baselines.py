@@ -242,7 +242,7 @@ def test_a_yolo_is_told_how_far_it_is_and_moves_weight_to_its_second_head(study_
     pytest.importorskip("ultralytics")
     study = study_with(study_file, "train.epochs=4")
     recipe = BaselineRecipe("yolo", study, store_of(study))
-    recipe.begin_epoch(2, recipe.module)
+    recipe.begin_epoch(2)
     assert recipe.module.detector.learned == 0.5
     spec, boxes = picture()
     network, heads = made("yolo"), {}

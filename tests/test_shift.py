@@ -1,6 +1,7 @@
 """The shift benchmark's driver: what its methods change, which baseline is the best, and what its cells come to."""
 
 import json
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -219,6 +220,15 @@ def test_a_command_makes_the_same_cell_again():
         "python -m experiments.run DATA --size small --only mast --seeds 2 --set train.epochs=3"
     )
     assert "--only transfer --seeds 0 --start CHECKPOINT" in table.command("transfer", 0)
+
+
+def test_a_row_whose_switch_is_gone_says_which_version_makes_it(tmp_path):
+    table = Table(Path("data"), tmp_path, "small", ())
+    words = "--only scratch_stage_1_redrawn --seeds 2"
+    command = f"git checkout d7a950c && python -m experiments.run DATA --size small {words}"
+    assert table.command("scratch_stage_1_redrawn", 2) == command
+    with pytest.raises(SystemExit, match=re.escape(command)):
+        table.cell("scratch_stage_1_redrawn", 2)
 
 
 # What is kept

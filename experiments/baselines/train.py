@@ -75,7 +75,7 @@ class BaselineRecipe(FinetuneRecipe):
         """All of the detector."""
         return [Group(tuple(self.module.detector.parameters()), self.rate)]
 
-    def begin_epoch(self, epoch: int, kept: nn.Module) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Say how far learning is; nothing is frozen."""
         self.module.detector.learned = epoch / self.settings.epochs
 

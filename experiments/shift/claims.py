@@ -98,7 +98,7 @@ IDEAS: Sequence[Idea] = (
         ("at_once_detail_st", "at_once_detail_control"),
     ),
     Idea(
-        "a teacher's boxes drawn anew at every step (mean teacher), in stage 1 alone",
+        "a teacher's boxes drawn anew at every step (mean teacher), in stage 1 alone; taken out since",
         ("selftrain.redraw=true",),
         ("scratch_stage_1_redrawn", "scratch_stage_1"),
     ),

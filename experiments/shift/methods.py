@@ -35,7 +35,8 @@ class Method:
     `pretraining` is how long its encoder is pretrained, as a share of the full length; `is_rehearsed` says that it starts
     from a detector that has rehearsed on made-up calls, and `is_taught` that it then learns from labels; `teacher` is the
     method that it goes on from by self-training; `baseline` the detector that stands in MAST's place; `is_given` says
-    that it starts from the checkpoint of `--start`.
+    that it starts from the checkpoint of `--start`; `until` is the last commit that can make it, where what it changed
+    did not help and is gone.
     """
 
     sets: tuple[str, ...] = ()
@@ -46,6 +47,7 @@ class Method:
     baseline: str | None = None
     budget: Budget | None = None
     is_given: bool = False
+    until: str | None = None
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -150,10 +152,7 @@ METHODS: Mapping[str, Method] = {
     "scratch_stage_2": Method(
         (*ROUNDS, *ROBUST, *UNGUARDED, "selftrain.curriculum=expert"), teacher="scratch"
     ),
-    "scratch_stage_1_redrawn": Method(
-        (*ROUNDS, *ROBUST, *UNGUARDED, "selftrain.curriculum=pseudo", "selftrain.redraw=true"),
-        teacher="scratch",
-    ),
+    "scratch_stage_1_redrawn": Method(teacher="scratch", until="d7a950c"),
     "st_union": Method((*ROUNDS, *ROBUST, *TWICE, "selftrain.curriculum=union"), teacher="mast"),
     "labels_25_random": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "random", 0.5)),
     "labels_25_sequential": Method(ROBUST, baseline="fcos", budget=Budget(0.25, "sequential", 0.5)),

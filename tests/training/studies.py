@@ -90,7 +90,7 @@ class GuessRecipe:
         levels = batch.sound.float().abs().mean(dim=1) / 1000
         return (levels + (float("nan") if step == self.poison else 0),)
 
-    def begin_epoch(self, epoch: int, kept: nn.Module) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         self.epochs.append(epoch)
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:

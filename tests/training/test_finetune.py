@@ -296,7 +296,7 @@ def test_mixup_takes_the_next_example_of_the_batch() -> None:
 
 def test_a_random_encoder_learns_from_the_first_epoch_at_full_rate(study_file: Path) -> None:
     recipe = recipe_of(study_with(study_file))
-    recipe.begin_epoch(0, recipe.module)
+    recipe.begin_epoch(0)
     assert all(item.requires_grad for item in recipe.module.parameters())
     assert {group.multiple for group in recipe.groups()} == {1.0}
     grouped = sorted(id(item) for group in recipe.groups() for item in group.parameters)
@@ -318,7 +318,7 @@ def test_a_pretrained_encoder_is_taken_over_and_rests_until_its_turn(
     assert recipe.description.parent is not None
     assert [group.multiple for group in recipe.groups()] == [1.0, 1.0, 0.005, 0.1]
     for epoch, resting in ((0, 4), (1, 2), (2, 0)):
-        recipe.begin_epoch(epoch, recipe.module)
+        recipe.begin_epoch(epoch)
         recipe.module.train()
         assert len(recipe.module.frozen) == resting
         assert not any(part.training for part in recipe.module.frozen)

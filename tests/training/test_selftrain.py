@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from typer.testing import CliRunner
 from mast.cli import app
 from mast.config import Guard, Selftrain, Study, load_study
 from mast.datasets.examples import detection_examples
-from mast.datasets.loading import Batch, FixedChunks, Joined, read_batch
+from mast.datasets.loading import FixedChunks, Joined
 from mast.errors import ModelError, TrainingError
 from mast.evaluation.metrics import Ranking
 from mast.models.checkpoint import load_model, save_model
@@ -28,11 +27,9 @@ from mast.models.decoding import Detections
 from mast.models.encoder import SIZES, EncoderShape
 from mast.recordings.store import AudioStore
 from mast.training import selftrain
-from mast.training.finetune import FinetuneRecipe, train_study
+from mast.training.finetune import train_study
 from mast.training.hearing import STEADY_BOXES
-from mast.training.lessons import Lesson, Redrawn
-from mast.training.optimiser import running_mean
-from mast.training.pseudo_labels import learned_from, unsure_of, write_labels
+from mast.training.pseudo_labels import write_labels
 from mast.training.rounds import Judged, why_rejected
 from mast.training.run import Run
 from mast.training.selftrain import CURRICULA, selftrain_study, stage_study
@@ -201,7 +198,6 @@ def test_other_curricula_learn_in_their_own_stages(
 ) -> None:
     switches = (
         "selftrain.silence_unsure=true",
-        "selftrain.redraw=true",
         "selftrain.rehearsed_share=0.5",
         "selftrain.min_precision=0",
     )
@@ -234,53 +230,6 @@ def test_the_control_learns_in_the_very_steps_and_epochs_of_what_it_controls(
     store = selftrain.AudioStore(str(Path(study.work) / "audio.lance"))
     steps = taken["pseudo"][-1][0] // 3
     assert len(detection_examples(study, store, "train").chunks) // 2 != round(steps * (1 - share))
-
-
-def redrawing(study_file: Path, teacher: str) -> tuple[FinetuneRecipe, Batch]:
-    """Stage 1 before its first step, its boxes to be drawn anew but for the last example's; and all its examples."""
-    study = study_with(study_file, "selftrain.pseudo.augmentation_probability=0")
-    store = selftrain.AudioStore(str(Path(study.work) / "audio.lance"))
-    pool = selftrain.pool_of(study, store)
-    found = selftrain.label_pool(study, store, teacher, pool, "cpu")
-    q = float(torch.cat([item.scores for item in found]).median())  # sure of one half, unsure of the other
-    pseudo, unsure = learned_from(found, pool, q, study.selftrain), unsure_of(found, q, study.selftrain)
-    lesson = Lesson(pseudo, None, unsure, redrawn=Redrawn(len(pseudo) - 1, q))
-    recipe = FinetuneRecipe(stage_study(study, study.selftrain.pseudo, teacher), store, (0, 1), lesson)
-    return recipe, read_batch(store, pseudo, np.arange(len(pseudo)))
-
-
-def test_before_the_first_step_boxes_drawn_anew_are_those_that_the_teacher_drew(
-    study_file: Path, teacher: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):  # in bf16, company changes a digit
-        monkeypatch.setattr(torch.cpu, name, lambda: False)
-    recipe, batch = redrawing(study_file, teacher)
-    recipe.begin_epoch(0, running_mean(recipe.module, 0.99).module)
-    forgotten = replace(
-        batch, boxes=(torch.zeros(0, 4),) * len(batch.boxes), weights=torch.zeros(len(batch.boxes))
-    )
-    spec, targets, _, weights, _ = recipe.inputs(forgotten, 0, torch.device("cpu"))
-    recipe.redrawn = None
-    known_spec, known_targets, _, known_weights, _ = recipe.inputs(batch, 0, torch.device("cpu"))
-    last = len(batch.boxes) - 1
-    drawn = targets.example < last
-    known = known_targets.example < last
-    assert drawn.all() and len(drawn) > last > 0
-    torch.testing.assert_close(targets.boxes, known_targets.boxes[known], atol=0.02, rtol=0)
-    torch.testing.assert_close(weights[:last], known_weights[:last], atol=1e-3, rtol=0)
-    torch.testing.assert_close(spec[:last], known_spec[:last])
-    assert weights[last] == 0
-
-
-def test_boxes_are_drawn_anew_by_the_model_that_would_be_kept_now(study_file: Path, teacher: str) -> None:
-    recipe, batch = redrawing(study_file, teacher)
-    kept = running_mean(recipe.module, 0.99).module
-    kept.detector.head.logit.bias.data.fill_(-50.0)  # it hears nothing any more
-    recipe.begin_epoch(0, kept)
-    _, targets, _, weights, _ = recipe.inputs(batch, 0, torch.device("cpu"))
-    last = len(batch.boxes) - 1
-    assert set(targets.example.tolist()) == {last}
-    assert weights[:last].tolist() == [0.0] * last and weights[last] == batch.weights[last]
 
 
 def test_the_first_teacher_is_judged_once(

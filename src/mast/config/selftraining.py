@@ -119,11 +119,6 @@ class Selftrain(Settings):
         description="Where the teacher has a box but is not sure enough of it, put the background instead, so that the "
         "student learns neither that there is a sound nor that there is none",
     )
-    redraw: bool = Field(
-        default=False,
-        description="Where the teacher's boxes are learned from, draw them anew at every step by the running mean of the "
-        "student, which hears the chunk as it is and the student a varied one (mean teacher); not once and for all",
-    )
     rehearsed_share: float = Field(
         default=0.0,
         ge=0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,7 +20,6 @@ from mast.models.decoding import Detections, find_boxes
 from mast.models.detector import Detector
 from mast.models.devices import accelerator
 from mast.models.engines import EngineName, best_engine, open_engine
-from mast.models.head import HeadOutput
 from mast.models.loading import Loaded
 from mast.models.pooling import unit_vectors
 from mast.models.programs import Program
@@ -92,14 +91,10 @@ class BoxFinder:
         with torch.inference_mode():
             read = self._network.encode(self._frontend(waves, counts))  # (B, C', F/16, T/16)
             ends = filled / self._frontend.logmel.shift_samples
-            found = boxes_up_to(ends.tolist(), self._network.predict(read), self.settings)
+            output, own = self._network.predict(read), self.settings
+            every = find_boxes(output, own.min_score, own.max_boxes, own.nms_iou)
+            found = [up_to(item, end) for item, end in zip(every, ends.tolist(), strict=True)]
             return _with_vectors(found, self._tokens(read)) if self._tokens else found
-
-
-def boxes_up_to(end_frames: Sequence[float], output: HeadOutput, settings: Detection) -> list[Detections]:
-    """Boxes of chunks whose sound ends there, on the CPU, best first; none reaches beyond it. B, (B, N) → B"""
-    every = find_boxes(output, settings.min_score, settings.max_boxes, settings.nms_iou)
-    return [up_to(found, end) for found, end in zip(every, end_frames, strict=True)]
 
 
 def up_to(found: Detections, end_frames: float) -> Detections:

@@ -21,11 +21,10 @@ from mast.datasets.made_up import MadeUpCalls
 from mast.datasets.order import spread
 from mast.datasets.split_table import existing
 from mast.datasets.transforms import up_to_the_sound
-from mast.detection.chunks import BoxFinder, ChunkFinder, boxes_up_to, predict_chunks
+from mast.detection.chunks import BoxFinder, ChunkFinder, predict_chunks
 from mast.models.checkpoint import known_identity, save_model
-from mast.models.decoding import Detections
 from mast.models.detector import Detector
-from mast.models.devices import autocast, suit_attention
+from mast.models.devices import suit_attention
 from mast.models.encoder import Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import Loaded
@@ -39,11 +38,11 @@ from mast.training.assignment import Targets, assign
 from mast.training.contrastive import Projection, Regions, contrastive_loss, draw_regions
 from mast.training.devices import start_fabric
 from mast.training.hearing import hear_validation
-from mast.training.lessons import EXPERTS, Lesson, Redrawn, background_places, whole_lesson
+from mast.training.lessons import EXPERTS, Lesson, background_places, whole_lesson
 from mast.training.loop import End, OnProgress, Sound, train
 from mast.training.losses import detection_loss, normalisers
 from mast.training.optimiser import Group
-from mast.training.pseudo_labels import confidence, silenced, unsure_boxes, valid_boxes
+from mast.training.pseudo_labels import silenced
 from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
 from mast.training.starting import starting_detector
 from mast.training.thresholds import choose_threshold
@@ -146,8 +145,7 @@ class FinetuneRecipe:
             study, store, background_places(study, store, lesson), NOISE_CHUNKS, self.settings.seed
         )
         self.whole_frames = frontend.logmel.frames_in(store.layout.step_samples)
-        self.unsure, self.made_up_from, self.redrawn = lesson.unsure, lesson.made_up_from, lesson.redrawn
-        self.kept: nn.Module = self.module
+        self.unsure, self.made_up_from = lesson.unsure, lesson.made_up_from
         self.calls = MadeUpCalls(study.spectrogram, store.layout.sample_rate_hz, frontend.frames)
 
     def groups(self) -> Sequence[Group]:
@@ -170,8 +168,6 @@ class FinetuneRecipe:
             batch = self.calls.over(batch, random, batch.examples >= self.made_up_from)
         levels = self.module.frontend.levels(batch.sound.to(device), batch.filled.to(device))
         unsure = None if self.unsure is None else [self.unsure[example] for example in batch.examples]
-        if self.redrawn is not None:
-            batch, unsure = self._redrawn(self.redrawn, batch, levels, unsure)
         if unsure is not None:
             frames = self.module.frontend.sound_frames(batch.filled.to(device))
             levels = silenced(levels, frames, unsure, batch.boxes)
@@ -188,10 +184,9 @@ class FinetuneRecipe:
         shares = (counts / self.ranks).clamp(min=1) / len(boxes)
         return self._targets(padded, batch.filled, boxes, batch.weights, rngs, shares)
 
-    def begin_epoch(self, epoch: int, kept: nn.Module) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Open the blocks whose turn it is; an encoder with random weights learns from the start."""
         suit_attention(self.module)
-        self.kept = kept
         if self.settings.start is not None:
             unfreezing = self.settings.unfreezing
             blocks = open_blocks(unfreezing, epoch, len(self.encoder.blocks))
@@ -242,33 +237,6 @@ class FinetuneRecipe:
         thresholds = {"score": chosen.score, "nms_iou": self.study.detection.nms_iou}
         description = replace(self.description, thresholds=thresholds, results=results)
         save_model(str(run.model), description, network.detector.state_dict())
-
-    def _redrawn(
-        self, redrawn: Redrawn, batch: Batch, levels: Tensor, unsure: list[Tensor] | None
-    ) -> tuple[Batch, list[Tensor] | None]:
-        """A batch with boxes, weights and what is unsure as the model that would be kept now has them."""
-        rows = (batch.examples < redrawn.count).nonzero()[:, 0].tolist()
-        if not rows:
-            return batch, unsure
-        boxes, weights = [*batch.boxes], batch.weights.clone()
-        doubts = None if unsure is None else [*unsure]
-        for row, found in zip(rows, self._drawn(levels[rows], batch.filled[rows]), strict=True):
-            sure = valid_boxes(found, redrawn.min_score, self.study.selftrain)
-            boxes[row], weights[row] = sure.boxes, confidence(sure)
-            if doubts is not None:
-                doubts[row] = unsure_boxes(found, redrawn.min_score, self.study.selftrain)
-        return replace(batch, boxes=tuple(boxes), weights=weights), doubts
-
-    def _drawn(self, levels: Tensor, filled: Tensor) -> list[Detections]:
-        """What the model that would be kept finds in chunks as they are. (B, F, T), (B,) → B"""
-        kept, frontend = cast(Finetuning, self.kept), self.module.frontend
-        was_learning = kept.training
-        kept.eval()
-        with torch.no_grad(), autocast(levels.device.type):
-            output = kept.detector(frontend.normalised(levels, filled.to(levels.device)))
-        kept.train(was_learning)
-        ends = filled / frontend.logmel.shift_samples
-        return boxes_up_to(ends.tolist(), output, self.study.detection)
 
     def _targets(
         self,

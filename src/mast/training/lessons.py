@@ -18,30 +18,17 @@ from mast.recordings.store import AudioStore
 
 
 @dataclass(frozen=True, slots=True)
-class Redrawn:
-    """At every step the model that would be kept draws the boxes of the first `count` examples anew.
-
-    It hears them as they are; those of at least a score are learned from.
-    """
-
-    count: int
-    min_score: float
-
-
-@dataclass(frozen=True, slots=True)
 class Lesson:
     """What to learn from: chunks with boxes, and places of quiet chunks to mix in; both are the experts' by default.
 
     Over examples from `made_up_from` on, calls that nobody made are laid, and theirs are the boxes. Sound in `unsure`
-    boxes, a list for each example, gives way to the background. The boxes of the first examples may be `redrawn`. The
-    model says which `verb` it comes of.
+    boxes, a list for each example, gives way to the background. The model says which `verb` it comes of.
     """
 
     examples: Examples | None = None
     backgrounds: Places | None = None
     unsure: list[Tensor] | None = None
     made_up_from: int | None = None
-    redrawn: Redrawn | None = None
     verb: str = "train"
 
 

@@ -59,8 +59,8 @@ class Recipe(Protocol):
         """What the module takes of a batch; each item can be cut along the examples."""
         ...
 
-    def begin_epoch(self, epoch: int, kept: nn.Module) -> None:
-        """Make ready for an epoch: freeze, thaw, or nothing. `kept` is the model that would be kept, whenever asked."""
+    def begin_epoch(self, epoch: int) -> None:
+        """Make ready for an epoch: freeze, thaw, or nothing."""
         ...
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:
@@ -307,7 +307,7 @@ class _Loop:
         )
 
     def _begin_epoch(self) -> None:
-        self.recipe.begin_epoch(self.state.step // self.order.steps_per_epoch, self._kept())
+        self.recipe.begin_epoch(self.state.step // self.order.steps_per_epoch)
         self.parts.module.train()
 
     def _end_epoch(self, epoch: int) -> None:

@@ -94,7 +94,7 @@ class PretrainRecipe:
         mask = Mask(*(item[self.rank :: self.ranks] for item in self._mask(self.settings.seed, step, size)))
         return tuple(item.to(device) for item in (batch.sound, batch.filled, *mask))
 
-    def begin_epoch(self, epoch: int, kept: nn.Module) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Nothing to freeze."""
         suit_attention(self.module)
 

@@ -93,22 +93,17 @@ def learned_from(found: list[Detections], pool: Pool, min_score: float, settings
     """
     chosen = [valid_boxes(item, min_score, settings) for item in found]
     kept = np.flatnonzero([len(item.scores) > 0 for item in chosen])
-    weights = torch.tensor([confidence(chosen[item]) for item in kept])
+    weights = torch.tensor([float(chosen[item].scores.mean()) for item in kept])
     return FixedChunks(pool.places[kept], [chosen[item].boxes for item in kept], weights)
 
 
-def confidence(sure: Detections) -> float:
-    """How much a chunk with these boxes counts: their mean score (paper, ḡ), and nothing without any."""
-    return float(sure.scores.mean()) if len(sure.scores) else 0.0
-
-
 def unsure_of(found: list[Detections], min_score: float, settings: Selftrain) -> list[Tensor]:
-    """What is not learned from in the chunks that `learned_from` takes. → each (n, 4)"""
-    return [
-        unsure_boxes(item, min_score, settings)
-        for item in found
-        if len(valid_boxes(item, min_score, settings).scores) > 0
-    ]
+    """What is not learned from in the chunks that `learned_from` takes: boxes of a lower score, or slivers. → each (n, 4)
+
+    Of these nobody can say that there is no animal.
+    """
+    valid = [_is_valid(item, min_score, settings) for item in found]
+    return [item.boxes[~kept] for item, kept in zip(found, valid, strict=True) if kept.any()]
 
 
 def silenced(levels: Tensor, frames: Tensor, unsure: list[Tensor], sure: Sequence[Tensor]) -> Tensor:
@@ -128,11 +123,6 @@ def valid_boxes(found: Detections, min_score: float, settings: Selftrain) -> Det
     """The boxes to learn from (paper, validity predicate v and confidence policy q)."""
     kept = _is_valid(found, min_score, settings)
     return Detections(found.boxes[kept], found.scores[kept])
-
-
-def unsure_boxes(found: Detections, min_score: float, settings: Selftrain) -> Tensor:
-    """All others: of a lower score, or slivers, of which nobody can say that there is no animal. → (n, 4)"""
-    return found.boxes[~_is_valid(found, min_score, settings)]
 
 
 def _is_valid(found: Detections, min_score: float, settings: Selftrain) -> Tensor:

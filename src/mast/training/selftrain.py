@@ -35,7 +35,7 @@ from mast.study.products import STORE
 from mast.training.devices import is_first_process
 from mast.training.finetune import SETTINGS, settings_of, train_study
 from mast.training.hearing import Heard, hear_validation
-from mast.training.lessons import Lesson, Redrawn
+from mast.training.lessons import Lesson
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
     Pool,
@@ -179,8 +179,7 @@ class _Lesson:
         self._draw(pseudo)
         start = teacher
         unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
-        redrawn = Redrawn(len(pseudo), q) if settings.redraw else None
-        drawn = Lesson(pseudo, unsure=unsure, redrawn=redrawn, verb="selftrain")
+        drawn = Lesson(pseudo, unsure=unsure, verb="selftrain")
         for name in self.stages:
             end = self._learn(name, start, drawn, _told_right(right, made_up.boxes))
             if end != "finished":
@@ -231,7 +230,7 @@ class _Lesson:
         """One stage of the round, of which `drawn` is the teacher's part; how much of that is `right` is told."""
         settings, pseudo = self.study.selftrain, cast(FixedChunks, drawn.examples)
         expert = detection_examples(self.study, self.store, TRAIN).chunks
-        own = replace(drawn, examples=expert, unsure=None, redrawn=None)
+        own = replace(drawn, examples=expert, unsure=None)
         unsure = None if drawn.unsure is None else [*drawn.unsure, *[torch.zeros(0, 4)] * len(expert)]
         union = replace(drawn, examples=Joined(pseudo, expert), unsure=unsure)
         as_many = replace(own, examples=InTurn(expert, len(pseudo)))
