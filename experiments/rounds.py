@@ -3,8 +3,8 @@
     python -m experiments.rounds shift/small/cells/mast_st/0 shift/small/cells/st_union/0
 
 The folders are finished cells of the shift benchmark. Its soundscapes know every call, also those of the pool that is
-unlabelled for detectors, so that a teacher's boxes can be held against the truth. Rounds that a guard took back are
-tested like those that stood; thresholds are those that detectors were saved with. Writes
+unlabelled for detectors, so that a teacher's boxes can be held against the truth. Rounds that the guard takes back, or
+would if it were on, are tested like those that stand; thresholds are those that detectors were saved with. Writes
 experiments/results/rounds.json, in which cells stay that are not named.
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from experiments.run import RESULTS, earlier
 from experiments.shift.methods import METHODS
 from experiments.shift.summary import figures_of, held_of
-from mast.config import Study, load_study
+from mast.config import Guard, Study, load_study
 from mast.datasets.examples import boxes_of_chunks
 from mast.datasets.split_table import existing
 from mast.detection.evaluate import evaluate_study
@@ -35,7 +35,7 @@ from mast.recordings.store import AudioStore
 from mast.study.products import STORE
 from mast.training.hearing import Heard
 from mast.training.pseudo_labels import Pool, pool_chunks, pool_of, read_labels, valid_boxes
-from mast.training.rounds import Round, read_round
+from mast.training.rounds import Round, read_round, why_rejected
 from mast.training.selftrain import CURRICULA
 
 BOUNDS = ("start_s", "low_hz", "end_s", "high_hz")
@@ -80,7 +80,7 @@ def rounds_of(cell: Path) -> list[dict[str, Any]]:
             {
                 "round": done.number,
                 "lesson": lesson_of(study, pool, truths, path.parent, done) if is_taught else None,
-                "taken_back": done.rejected,
+                "taken_back": why_rejected(done.before, done.after, Guard()),
                 **tested(_evaluated(study, cell, model)),
             }
         )
