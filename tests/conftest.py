@@ -1,6 +1,7 @@
 """What several tests share: the same random weights in every run, and a real S3 server on loopback."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes test side by side, and start others
 settings.register_profile("mast", deadline=None)  # a busy machine is not a wrong answer
 settings.load_profile("mast")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what it leaves in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt what they start
 
 LONGEST = (
     "test_experiments.py",
