@@ -447,9 +447,10 @@ def test_a_summary_by_hand(tmp_path):
     ahead = told["differences"]["recommended - best_baseline"]
     assert ahead["seeds"] == [2, 1]
     assert ahead["site"]["f1"] == 0.25  # as in the table: the mean of two seeds, less the other's one
-    assert told["targets"]["a_f1"]["reached"] is True and told["targets"]["c"]["reached"] is None
+    assert told["targets"]["a_f1"]["reached"] is True and told["targets"]["a_f1"]["seeds"] == 1
+    assert told["targets"]["c"]["reached"] is None and told["targets"]["c"]["seeds"] is None
     assert told["targets"]["d"] == {
-        "claim": "share of in-domain F1 kept on site", "least": 0.65, "value": 1.0, "reached": True,
+        "claim": "share of in-domain F1 kept on site", "least": 0.65, "value": 1.0, "seeds": 2, "reached": True,
     }  # fmt: skip
 
 
@@ -463,12 +464,12 @@ def test_the_guard_has_caught_the_union_where_a_round_was_taken_back_in_every_se
     cells = finished_cells(tmp_path)["st_union"]
     assert taken_back({}) is None and taken_back({0: cells[0], 1: cells[1]}) == 1.0
     told = told_of(tmp_path, resamples=5)["targets"]["e"]
-    assert told["value"] == pytest.approx(2 / 3) and told["reached"] is False
+    assert told["value"] == pytest.approx(2 / 3) and told["seeds"] == 3 and told["reached"] is False
 
 
 def test_a_target_is_missed_by_a_little_and_met_at_its_mark():
     found = {"mast_st - control": {"site": {"ap": 0.0499}, "in_domain": {"ap": -0.03}}}
-    told = targets(found, {"in_domain": {"f1": 0.0}, "site": {"f1": 0.1}})
+    told = targets(found, {"in_domain": {"f1": 0.0}, "site": {"f1": 0.1}}, {})
     assert told["b_site"]["reached"] is False and told["b_in_domain"]["reached"] is True
     assert told["d"]["reached"] is None
 
@@ -588,7 +589,7 @@ def test_results_are_shown_as_tables_and_as_a_picture(tmp_path, capsys):
     told = capsys.readouterr().out
     assert all(f"{name}\n\n| " in told for name in TABLES)
     assert "25 %, random, by FCOS" in told and "0.60 |" in told and "0.90 |" in told
-    assert "pretraining beats random weights: ap on site | +0.05 | 0.00 (0.00 to 0.00) | no |" in told
+    assert "pretraining beats random weights: ap on site | +0.05 | 0.00 (0.00 to 0.00) | 1 | no |" in told
     show(out, ["main"], tmp_path / "shift.png")
     assert capsys.readouterr().out.startswith("main\n") and (tmp_path / "shift.png").stat().st_size > 10_000
     show(out, [], tmp_path / "again.png")

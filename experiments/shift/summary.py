@@ -113,6 +113,12 @@ TARGETS = {
     "b_in_domain": Target(
         "and loses no more than 0.03 in-domain", ("mast_st", "control"), "in_domain", "ap", -0.03
     ),
+    "b_random_site": Target(
+        "so it does from random weights", ("scratch_st", "scratch_control"), "site", "ap", 0.05
+    ),
+    "b_random_in_domain": Target(
+        "and loses no more there", ("scratch_st", "scratch_control"), "in_domain", "ap", -0.03
+    ),
     "b_rehearsed_site": Target(
         "so it does after rehearsal", ("rehearsed_st", "rehearsed_control"), "site", "ap", 0.05
     ),
@@ -205,13 +211,16 @@ def summary(
         elif (
             not (first or second) and _is_same(before, roles, pair) and name in before.get("differences", {})
         ):
-            differences[name] = before["differences"][name]
+            differences[name] = {
+                **before["differences"][name],
+                "seeds": [methods[side]["seeds"] for side in sides],
+            }
         elif all(side in methods for side in sides):
             differences[name] = {**_unpaired(*(methods[side] for side in sides)), "seeds": []}
     return {
         **told,
         "differences": differences,
-        "targets": targets(differences, told.get("recommended"), taken_back(cells.get(UNION, {}))),
+        "targets": targets(differences, told.get("recommended"), cells.get(UNION, {})),
         "methods": methods,
     }
 
@@ -312,26 +321,34 @@ def taken_back(cells: Mapping[int, Path]) -> float | None:
 
 
 def targets(
-    differences: Mapping[str, Any], recommended: Mapping[str, Any] | None, caught: float | None = None
+    differences: Mapping[str, Any], recommended: Mapping[str, Any] | None, unions: Mapping[int, Path]
 ) -> dict[str, Any]:
-    """What was asked for, what came out, and whether that is enough; None where a row is missing."""
+    """What was asked for, what came out, of how many seeds, and whether that is enough; None where a row is missing."""
     told: dict[str, Any] = {}
     for name, target in TARGETS.items():
-        found = differences.get(" - ".join(target.pair), {}).get(target.split, {})
+        found = differences.get(" - ".join(target.pair), {})
+        own = found.get(target.split, {})
         told[name] = {
             "claim": f"{target.claim}: {target.figure} on {target.split}",
             "least": target.least,
-            "value": found.get(target.figure),
-            "interval": found.get(f"{target.figure}_interval"),
+            "value": own.get(target.figure),
+            "interval": own.get(f"{target.figure}_interval"),
+            "seeds": min(found.get("seeds", ()), default=None),
         }
     kept = None
     if recommended and recommended["in_domain"]["f1"] and recommended["site"]["f1"] is not None:
         kept = rounded(recommended["site"]["f1"] / recommended["in_domain"]["f1"])
-    told["d"] = {"claim": "share of in-domain F1 kept on site", "least": KEPT, "value": kept}
+    told["d"] = {
+        "claim": "share of in-domain F1 kept on site",
+        "least": KEPT,
+        "value": kept,
+        "seeds": (recommended or {}).get("seeds"),
+    }
     told["e"] = {
         "claim": "share of seeds in which the guard takes the union back",
         "least": 1,
-        "value": caught,
+        "value": taken_back(unions),
+        "seeds": len(unions) or None,
     }
     for item in told.values():
         item["reached"] = None if item["value"] is None else item["value"] >= item["least"]

@@ -155,11 +155,12 @@ def reached(targets: Mapping[str, Mapping[str, Any]]) -> str:
             item["claim"],
             f"{item['least']:+.2f}" if "interval" in item else f"{item['least']:.2f}",
             interval([item["value"], *(item.get("interval") or [])]),
+            str(item["seeds"] or "–"),
             words[item["reached"]],
         ]
         for item in targets.values()
     ]
-    return grid(["target", "at least", "found", "reached"], lines)
+    return grid(["target", "at least", "found", "seeds", "reached"], lines)
 
 
 def differences(pairs: Mapping[str, Mapping[str, Any]]) -> str:
