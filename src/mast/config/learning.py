@@ -82,7 +82,7 @@ class Optimisation(Settings):
         default=None,
         gt=0,
         description="Examples that a device holds at once; a larger batch is gathered over several such portions. "
-        "By default as many as fit",
+        "By default as many as fit a GPU's memory; without a GPU the whole batch",
     )
     lr: float = Field(gt=0, description="Learning rate after the warm-up")
     min_lr: float = Field(default=0.0, ge=0, description="Learning rate at the end")
