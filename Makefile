@@ -1,5 +1,5 @@
 # The same steps as .ci/run: `make setup` once, then `make check`.
-.PHONY: setup check lint types layers test coverage docs wheel clean
+.PHONY: setup check check-all lint language types layers test coverage docs wheel clean
 VENV ?= .venv
 RUN := $(VENV)/bin
 
@@ -11,11 +11,18 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN)/pip install --quiet -c constraints.txt -e ".[dev,bench]"
 	touch $@
 
-check: lint types layers test docs wheel
+# Everything that is not slow; with the slow tests and the lines that no test runs: check-all.
+check: lint language types layers test docs wheel
+
+check-all: lint language types layers coverage docs wheel
 
 lint: setup
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
+
+language: setup
+	$(RUN)/python -m tools.check_language
+	$(RUN)/python -m tools.check_commits
 
 types: setup
 	$(RUN)/mypy
@@ -24,9 +31,8 @@ layers: setup
 	$(RUN)/lint-imports
 
 test: setup
-	$(RUN)/pytest -n 2 --dist loadfile
+	$(RUN)/pytest -n 2 --dist loadfile -m "not slow"
 
-# Which lines the tests run: by itself, for counting them makes tests of much Python take half as long again and more.
 coverage: setup
 	$(RUN)/coverage erase
 	$(RUN)/pytest -n 2 --dist loadfile --cov --cov-report=

@@ -1,4 +1,4 @@
-"""What benchmarks of detection share: archives of short recordings, a very small detector, `mast detect` as a process."""
+"""Shared parts of detection benchmarks: archives of short recordings, a very small detector, `mast detect` processes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.card import Sounds, wav
+from benchmarks.corrupt_card import Sounds, wav
 from mast.config import Chunking, Spectrogram
-from mast.models.checkpoint import Description, save_model
+from mast.models.checkpoint import ModelInfo, save_model
 from mast.models.encoder import Encoder, EncoderShape
 from mast.models.frontend import FrontEnd
-from mast.models.loading import detector_of
+from mast.models.loading import build_detector
 from mast.normalisation import Normalisation
 
 SITES = 10
 SECOND_BYTES = 32_000
-LOUD_SHARE = 0.003
-"""Share of places where the detector hears something: a few sounds a recording."""
+DETECTION_FRACTION = 0.003
+"""Fraction of locations with a detection: a few events per recording."""
 
 SHAPE = EncoderShape(width=16, heads=2, depth=1)
-DESCRIPTION = Description(
+DESCRIPTION = ModelInfo(
     kind="detector",
     architecture={
         "encoder": asdict(SHAPE),
@@ -45,25 +45,25 @@ DESCRIPTION = Description(
 
 
 def save_detector(folder: Path) -> Path:
-    """A detector of random weights that hears 1.28 s at a time, and is surer of some places than of others."""
+    """Save a detector of random weights with chunks of 1.28 s and a wide range of scores."""
     torch.manual_seed(0)
-    network = detector_of(DESCRIPTION.architecture, Encoder(SHAPE, 128))
+    network = build_detector(DESCRIPTION.architecture, Encoder(SHAPE, 128))
     frontend = FrontEnd(DESCRIPTION.chunking, DESCRIPTION.spectrogram, Normalisation("dataset", -6.0, 3.0))
     seconds = torch.stack([torch.from_numpy(Sounds(0).second(number)) for number in range(4)])  # (4, 16000)
-    sound = torch.nn.functional.pad(seconds, (0, 4480))  # (4, 20480)
+    audio = torch.nn.functional.pad(seconds, (0, 4480))  # (4, 20480)
     with torch.no_grad():
-        spec = frontend(sound, torch.full((4,), 16_000))
+        spec = frontend(audio, torch.full((4,), 16_000))
         network.head.logit.weight.mul_(100)
-        for _ in range(20):  # norms learn the scale of their maps
+        for _ in range(20):  # batch norms adapt to the scale of their inputs
             network(spec)
         logits = network.eval()(spec).logits
-        network.head.logit.get_parameter("bias").sub_(logits.quantile(1 - LOUD_SHARE) - 1)
+        network.head.logit.get_parameter("bias").sub_(logits.quantile(1 - DETECTION_FRACTION) - 1)
     save_model(str(folder), DESCRIPTION, network.state_dict())
     return folder
 
 
 def write_archive(folder: Path, recordings: int, corrupt_every: int = 0, seconds: float = 0.0) -> int:
-    """Recordings of 1 to 2 s, or of `seconds`, of which every so many cannot be read. → how many those are"""
+    """Write recordings of 1 to 2 s, or of `seconds`; every `corrupt_every`-th is corrupt. Return their number."""
     sounds, corrupt = Sounds(0), 0
     for number in range(recordings):
         path = folder / f"site{number % SITES:02d}" / f"{number // 2000:03d}" / f"{number:07d}.wav"
@@ -82,11 +82,11 @@ def write_archive(folder: Path, recordings: int, corrupt_every: int = 0, seconds
 def start_detect(
     paths: Sequence[Path], model: Path, out: Path, workers: int, *options: str
 ) -> subprocess.Popen[str]:
-    """`mast detect` of the same installation, on its way."""
+    """Start `mast detect` of the same installation."""
     mast = str(Path(sys.executable).with_name("mast"))
-    words = [*map(str, paths), "--model", str(model), "--out", str(out), "--workers", str(workers)]
+    arguments = [*map(str, paths), "--model", str(model), "--out", str(out), "--workers", str(workers)]
     return subprocess.Popen(
-        [mast, "detect", *words, "--device", "cpu", *options],
+        [mast, "detect", *arguments, "--device", "cpu", *options],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -95,17 +95,17 @@ def start_detect(
 
 
 def processes_below(pid: int) -> list[int]:
-    """All processes that a process has started, from whichever of its threads, and those that these have."""
-    found: list[int] = []
-    with suppress(OSError):  # it may end while we look
-        for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, listed.read_text().split()):
-                found += [child, *processes_below(child)]
-    return found
+    """Return all descendants of a process, started from any of its threads."""
+    descendants: list[int] = []
+    with suppress(OSError):  # the process may end meanwhile
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, children.read_text().split()):
+                descendants += [child, *processes_below(child)]
+    return descendants
 
 
 def ray_workers(pid: int) -> list[int]:
-    """Ray's workers below a process that have a part under way: each has a detecting process of its own."""
+    """Return Ray's workers below a process that are processing a part: each has a detection subprocess."""
     return [
         worker
         for worker in processes_below(pid)
@@ -120,7 +120,7 @@ def _title(pid: int) -> str:
 
 
 def finish(process: subprocess.Popen[str], codes: Sequence[int] = (0,)) -> str:
-    """What a command says that has to end well."""
+    """Wait for a command; return its output, or exit if its exit code is not in `codes`."""
     output, errors = process.communicate()
     if process.returncode not in codes:
         sys.exit(f"mast detect ended with {process.returncode}: {output}{errors}")

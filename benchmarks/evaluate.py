@@ -1,15 +1,16 @@
-"""Matching and average precision of many boxes against faster-coco-eval: the same figure, how fast, in what memory?
+"""Compare matching and average precision with faster-coco-eval: same result, time and memory.
 
     python -m benchmarks.evaluate                  100,000 chunks; writes benchmarks/results/evaluate.json
     python -m benchmarks.evaluate --chunks 300     a small version
 
-Each chunk has ten predictions and four truths on average, so the full run has a million predictions. Both sides start
-from what they work on: arrays here, a loaded and indexed data set there, whose making is timed apart. faster-coco-eval
-is asked for one overlap, one range of areas and one number of detections. Rounds alternate; the best of each counts.
+Each chunk has ten predictions and four annotations on average, so the full run has a million predictions. Both sides
+start from their own input: arrays for MAST, a loaded and indexed dataset for faster-coco-eval, whose loading is timed
+separately. faster-coco-eval computes one IoU, one range of areas and one number of detections. Rounds alternate; the
+best round counts.
 
-Memory is measured in processes of their own that make, match and forget `CHUNKS_AT_ONCE` chunks after the other, and
-keep what the metrics need: score, overlap and chunk of each prediction. It is told beside that of the bare imports and
-of faster-coco-eval, which needs all boxes at once.
+Memory is measured in separate processes that generate and match `CHUNKS_PER_BLOCK` chunks at a time, and keep the inputs
+of the metrics: score, overlap and chunk of each prediction. It is reported beside the memory of the imports only, and of
+faster-coco-eval, which needs all boxes at once.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results import FOLDER, peak_mb, write_result
-from mast.evaluation.matching import Boxes, Floats, Integers, match
-from mast.evaluation.metrics import Ranking, ap_101_points
+from mast.evaluation.matching import GroupedBoxes, match
+from mast.evaluation.metrics import RankedPredictions, average_precision_coco
+from mast.types import Floats, Integers
 
 CHUNKS = 100_000
-PREDICTIONS, TRUTHS = 10, 4
-CHUNKS_AT_ONCE = 2_000
+PREDICTIONS, ANNOTATIONS = 10, 4
+CHUNKS_PER_BLOCK = 2_000
 ROUNDS = 3
-SMALL_CASES = 30  # also compared, by average precision alone
+SMALL_CASES = 30  # also compared, by average precision only
 FRAMES, BINS = 1024, 128
 
 
@@ -42,45 +44,45 @@ def main() -> None:
     )
     parser.add_argument("--chunks", type=int, default=CHUNKS)
     parser.add_argument("--out", type=Path, default=FOLDER / "evaluate.json")
-    parser.add_argument("--weigh", choices=WEIGHED, help=argparse.SUPPRESS)
+    parser.add_argument("--memory", choices=MEMORY_JOBS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.weigh:
-        WEIGHED[options.weigh](options.chunks)
+    if options.memory:
+        MEMORY_JOBS[options.memory](options.chunks)
         print(peak_mb())
         return
-    figures = measure(options.chunks)
-    write_result(options.out, figures, ("numpy", "faster-coco-eval"))
+    metrics = measure(options.chunks)
+    write_result(options.out, metrics, ("numpy", "faster-coco-eval"))
     print(
-        f"{figures['ratio_to_coco_eval']} of faster-coco-eval's time, "
-        f"AP at most {figures['max_ap_difference']:.0e} off, {figures['peak_mb']} MB → {options.out}"
+        f"{metrics['ratio_to_coco_eval']} of faster-coco-eval's time, "
+        f"AP at most {metrics['max_ap_difference']:.0e} off, {metrics['peak_mb']} MB → {options.out}"
     )
 
 
 def measure(chunks: int) -> dict[str, Any]:
-    """Time both on the same boxes, in turn; weigh ours at a tenth and at full size."""
+    """Time both alternately on the same boxes; measure our memory at a tenth and at full size."""
     from faster_coco_eval import COCO, COCOeval_faster
 
-    predictions, truths = made_boxes(chunks, seed=0)
+    predictions, ground_truth = random_boxes(chunks, seed=0)
     start = time.perf_counter()
-    dataset = coco_dataset(COCO, predictions, truths, chunks)
+    dataset = coco_dataset(COCO, predictions, ground_truth, chunks)
     loading_s = time.perf_counter() - start
     ours_s, theirs_s, differences = [], [], []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        ours = average_precision(predictions, truths, chunks)
+        ours = average_precision(predictions, ground_truth, chunks)
         middle = time.perf_counter()
         theirs = coco_average_precision(COCOeval_faster, *dataset)
         ours_s.append(middle - start)
         theirs_s.append(time.perf_counter() - middle)
         differences.append(abs(ours - theirs))
     for seed in range(1, 1 + SMALL_CASES):
-        boxes = made_boxes(50, seed)
+        boxes = random_boxes(50, seed)
         theirs = coco_average_precision(COCOeval_faster, *coco_dataset(COCO, *boxes, 50))
         differences.append(abs(average_precision(*boxes, 50) - theirs))
     return {
         "chunks": chunks,
         "predictions": len(predictions),
-        "truths": len(truths),
+        "annotations": len(ground_truth),
         "average_precision": ours,
         "max_ap_difference": max(differences),
         "ratio_to_coco_eval": round(min(ours_s) / min(theirs_s), 4),
@@ -89,18 +91,18 @@ def measure(chunks: int) -> dict[str, Any]:
         "coco_eval_loading_seconds": round(loading_s, 3),
         "cases_compared": 1 + SMALL_CASES,
         "rounds": ROUNDS,
-        "peak_mb": weighed_mb("parts", chunks),
-        "peak_mb_at_a_tenth": weighed_mb("parts", chunks // 10),
-        "peak_mb_of_imports": weighed_mb("imports", 0),
-        "coco_eval_peak_mb": weighed_mb("coco_eval", chunks),
+        "peak_mb": peak_memory_mb("parts", chunks),
+        "peak_mb_at_a_tenth": peak_memory_mb("parts", chunks // 10),
+        "peak_mb_of_imports": peak_memory_mb("imports", 0),
+        "coco_eval_peak_mb": peak_memory_mb("coco_eval", chunks),
     }
 
 
-def made_boxes(chunks: int, seed: int) -> tuple[Boxes, Boxes]:
-    """Truths anywhere in their chunks; predictions are such truths moved and stretched, the less the higher the score."""
+def random_boxes(chunks: int, seed: int) -> tuple[GroupedBoxes, GroupedBoxes]:
+    """Return predictions and annotations: predictions are shifted, scaled annotations, closer at higher scores."""
     rng = np.random.default_rng(seed)
     size = np.array([FRAMES, BINS])
-    truth_chunk = np.sort(rng.integers(chunks, size=chunks * TRUTHS))
+    truth_chunk = np.sort(rng.integers(chunks, size=chunks * ANNOTATIONS))
     middle = rng.random((len(truth_chunk), 2)) * size
     half = (0.01 + 0.1 * rng.random((len(truth_chunk), 2))) * size
     source = np.sort(rng.integers(len(truth_chunk), size=chunks * PREDICTIONS))
@@ -109,23 +111,27 @@ def made_boxes(chunks: int, seed: int) -> tuple[Boxes, Boxes]:
     stretched = half[source] * np.exp(blur[:, None] * rng.normal(size=(len(source), 2)))
     score: Floats = np.exp(-blur - 0.3 * rng.exponential(size=len(source)))
     bounds = np.hstack([moved - stretched, moved + stretched])
-    predictions = Boxes(truth_chunk[source], bounds, score.round(4))  # some scores are equal
-    return predictions, Boxes(truth_chunk, np.hstack([middle - half, middle + half]))
+    predictions = GroupedBoxes(truth_chunk[source], bounds, score.round(4))  # some scores are equal
+    return predictions, GroupedBoxes(truth_chunk, np.hstack([middle - half, middle + half]))
 
 
-def average_precision(predictions: Boxes, truths: Boxes, chunks: int) -> float:
-    """COCO's average precision at IoU 0.5 by our functions."""
-    matches = match(predictions, truths)
+def average_precision(predictions: GroupedBoxes, ground_truth: GroupedBoxes, chunks: int) -> float:
+    """Return COCO's average precision at IoU 0.5, computed by MAST."""
+    matches = match(predictions, ground_truth)
     assert predictions.score is not None
-    return ap_101_points(
-        Ranking.of(predictions.score, matches.overlap, predictions.group, truths.group, chunks)
+    return average_precision_coco(
+        RankedPredictions.of(
+            predictions.score, matches.overlap, predictions.group, ground_truth.group, chunks
+        )
     )
 
 
-def coco_dataset(api: type, predictions: Boxes, truths: Boxes, chunks: int) -> tuple[Any, Any]:
-    """Truths and predictions as the COCO classes of an `api` hold them; a chunk is an image."""
+def coco_dataset(
+    api: type, predictions: GroupedBoxes, ground_truth: GroupedBoxes, chunks: int
+) -> tuple[Any, Any]:
+    """Return annotations and predictions as objects of a COCO `api`; a chunk is an image."""
     true, predicted = api(), api()
-    for coco, boxes in ((true, truths), (predicted, predictions)):
+    for coco, boxes in ((true, ground_truth), (predicted, predictions)):
         sizes = boxes.bounds[:, 2:] - boxes.bounds[:, :2]
         scores = np.zeros(len(boxes)) if boxes.score is None else boxes.score
         rows = np.hstack([boxes.bounds[:, :2], sizes]).tolist()
@@ -145,7 +151,7 @@ def coco_dataset(api: type, predictions: Boxes, truths: Boxes, chunks: int) -> t
 
 
 def coco_average_precision(evaluator: type, true: Any, predicted: Any) -> float:
-    """Average precision at IoU 0.5 over boxes of any size by a COCO evaluator; -1 without truths."""
+    """Return the average precision at IoU 0.5 over boxes of any size by a COCO evaluator; -1 without annotations."""
     evaluation = evaluator(true, predicted, iouType="bbox")
     evaluation.params.iouThrs = np.array([0.5])
     evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ["all"]
@@ -156,38 +162,38 @@ def coco_average_precision(evaluator: type, true: Any, predicted: Any) -> float:
 
 
 def parts(chunks: int) -> Iterator[tuple[Floats, Floats, Integers, Integers]]:
-    """Score, overlap and chunk of predictions, and chunk of truths, of some chunks after the other."""
-    for first in range(0, chunks, CHUNKS_AT_ONCE):
-        predictions, truths = made_boxes(min(CHUNKS_AT_ONCE, chunks - first), seed=first)
+    """Yield score, overlap and chunk of predictions, and chunk of annotations, block by block."""
+    for first in range(0, chunks, CHUNKS_PER_BLOCK):
+        predictions, ground_truth = random_boxes(min(CHUNKS_PER_BLOCK, chunks - first), seed=first)
         assert predictions.score is not None
-        overlap = match(predictions, truths).overlap
-        yield predictions.score, overlap, predictions.group + first, truths.group + first
+        overlap = match(predictions, ground_truth).overlap
+        yield predictions.score, overlap, predictions.group + first, ground_truth.group + first
 
 
 def in_parts(chunks: int) -> None:
     score, overlap, chunk, truth_chunk = (np.concatenate(part) for part in zip(*parts(chunks), strict=True))
-    ap_101_points(Ranking.of(score, overlap, chunk, truth_chunk, chunks))
+    average_precision_coco(RankedPredictions.of(score, overlap, chunk, truth_chunk, chunks))
 
 
 def by_coco_eval(chunks: int) -> None:
     from faster_coco_eval import COCO, COCOeval_faster
 
-    coco_average_precision(COCOeval_faster, *coco_dataset(COCO, *made_boxes(chunks, seed=0), chunks))
+    coco_average_precision(COCOeval_faster, *coco_dataset(COCO, *random_boxes(chunks, seed=0), chunks))
 
 
-WEIGHED: dict[str, Callable[[int], None]] = {
+MEMORY_JOBS: dict[str, Callable[[int], None]] = {
     "parts": in_parts,
     "coco_eval": by_coco_eval,
     "imports": lambda chunks: None,
 }
 
 
-def weighed_mb(job: str, chunks: int) -> int:
-    """Most memory of a fresh process that does one of the jobs."""
-    command = [sys.executable, "-m", "benchmarks.evaluate", "--weigh", job, "--chunks", str(chunks)]
+def peak_memory_mb(job: str, chunks: int) -> int:
+    """Return the peak memory of a new process that runs one of the jobs."""
+    command = [sys.executable, "-m", "benchmarks.evaluate", "--memory", job, "--chunks", str(chunks)]
     root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    return round(float(done.stdout.split()[-1]))
+    process = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return round(float(process.stdout.split()[-1]))
 
 
 if __name__ == "__main__":

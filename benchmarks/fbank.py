@@ -1,4 +1,4 @@
-"""The log-mel against Kaldi's reference output and against lhotse's Kaldi layer: error and speed in one run.
+"""Compare the log-mel spectrogram with Kaldi's reference output and with lhotse's Kaldi layer: error and speed.
 
 python -m benchmarks.fbank
 """
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.results import FOLDER, write_result
+from mast.audio.spectrogram import LogMel
 from mast.config import Spectrogram
-from mast.spectrogram import LogMel
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "data" / "kaldi_fbank_golden.npz"
 RATE_HZ, CHUNK_S = 16_000, 10.24
@@ -27,9 +27,9 @@ ROUNDS = 15
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=FOLDER / "fbank.json")
-    parser.add_argument("--batch", type=int, default=8, help="chunks at once")
+    parser.add_argument("--batch", type=int, default=8, help="chunks per batch")
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="alternating rounds; the best of each counts"
+        "--rounds", type=int, default=ROUNDS, help="alternating rounds; the best round counts"
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -39,7 +39,7 @@ def main() -> None:
     )
     seconds = fastest([ours, theirs], waves, options.rounds)
     audio_s = options.batch * CHUNK_S
-    figures = {
+    metrics = {
         "max_abs_error": max_abs_error(lambda wave: ours(wave).transpose(1, 2)),
         "lhotse_max_abs_error": max_abs_error(theirs),
         "ratio_to_lhotse": round(seconds[1] / seconds[0], 3),
@@ -48,19 +48,19 @@ def main() -> None:
         "threads": 1,
         "batch": options.batch,
     }
-    write_result(options.out, figures, ("torch", "lhotse", "numpy"))
+    write_result(options.out, metrics, ("torch", "lhotse", "numpy"))
     print(
-        f"{figures['ratio_to_lhotse']} x lhotse, {figures['audio_s_per_s']} s of audio a second, "
-        f"at most {figures['max_abs_error']:.1e} off Kaldi → {options.out}"
+        f"{metrics['ratio_to_lhotse']} x lhotse, {metrics['audio_s_per_s']} s of audio per second, "
+        f"at most {metrics['max_abs_error']:.1e} off Kaldi → {options.out}"
     )
 
 
 def lhotse_layer() -> Callable[[Tensor], Tensor]:
-    """Kaldi's settings of the paper in lhotse's layer."""
+    """Return lhotse's layer with the paper's Kaldi settings."""
     from lhotse.features.kaldi.layers import Wav2LogFilterBank
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it warns of snip_edges, which the paper uses
+        warnings.simplefilter("ignore", UserWarning)  # lhotse warns about snip_edges, which the paper uses
         layer: Callable[[Tensor], Tensor] = Wav2LogFilterBank(
             sampling_rate=RATE_HZ,
             window_type="hanning",
@@ -73,7 +73,7 @@ def lhotse_layer() -> Callable[[Tensor], Tensor]:
 
 
 def max_abs_error(layer: Callable[[Tensor], Tensor]) -> float:
-    """Largest deviation from Kaldi's reference over all its sounds."""
+    """Return the largest deviation from Kaldi's reference over all its recordings."""
     errors = []
     with np.load(GOLDEN) as golden, torch.no_grad():
         for name in golden.files:
@@ -85,7 +85,7 @@ def max_abs_error(layer: Callable[[Tensor], Tensor]) -> float:
 
 
 def fastest(layers: list[Callable[[Tensor], Tensor]], waves: Tensor, rounds: int) -> list[float]:
-    """Shortest time of each layer over alternating rounds, which see the same load."""
+    """Return the shortest time of each layer over alternating rounds, so that both have the same system load."""
     best = [float("inf")] * len(layers)
     with torch.no_grad():
         for _ in range(rounds + 1):  # the first round warms up

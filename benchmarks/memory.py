@@ -1,12 +1,12 @@
-"""Memory of `mast detect`: over ten files, over very many, over very long ones; and a plan of ten million.
+"""Measure the memory of `mast detect` on ten files, 100,000 files and very long files, and of planning ten million.
 
     python -m benchmarks.memory              writes benchmarks/results/memory.json
     python -m benchmarks.memory --small      a small version
 
-Memory is the sum over the command and its workers (PSS: shared pages counted once), sampled while it runs. Each worker
-has a very long file of its own (links to one), so that all runs have as many at work. The plan is
-that of a table of ten million recordings, from the command's look at it to the list of what is missing, its copy
-included: seconds, and the most that the process has held.
+Memory is the sum over the command and its workers (PSS: shared pages counted once), sampled during the run. Each
+worker processes its own very long file (links to one file), so that all runs have the same number of active workers.
+The plan is that of a table of ten million recordings, from opening the table to the list of missing recordings,
+including its copy: seconds and peak memory of the process.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from benchmarks.scan import _pss_mb
 
 PACKAGES = ("mast-bioacoustics", "torch", "pyarrow", "numpy", "soundfile")
 WORKERS = 2
-FEW = 10
-"""Files, so that all workers have something to do."""
+FEW_FILES = 10
+"""Number of files of the small run, enough for all workers."""
 
 FILE_S = 0.5
-"""Length of each of very many."""
+"""Duration of each file of the run with many files."""
 
-LOOK_S = 0.2
-ROWS_AT_ONCE = 1 << 16
+SAMPLE_INTERVAL_S = 0.2
+BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run."""
+    """Extent of the benchmark."""
 
-    few_s: float  # length of each of ten files
+    few_s: float  # duration of each of ten files
     files: int
     hours: float
     rows: int
@@ -66,28 +66,28 @@ def main() -> None:
         print(*plan(*options.plan))
         return
     with tempfile.TemporaryDirectory(prefix="mast-memory-") as temporary:
-        figures = measure(Path(temporary), SMALL if options.small else FULL)
-    write_result(options.out, figures, PACKAGES)
-    print(json.dumps(figures, indent=2))
+        metrics = measure(Path(temporary), SMALL if options.small else FULL)
+    write_result(options.out, metrics, PACKAGES)
+    print(json.dumps(metrics, indent=2))
 
 
 def measure(folder: Path, size: Size) -> dict[str, Any]:
-    """Weigh three runs, and a plan."""
+    """Measure the memory of three runs and of a plan."""
     model = save_detector(folder / "model")
     write_archive(folder / "many", size.files, seconds=FILE_S)
-    for name, count, hours in (("few", FEW, size.few_s / 3600), ("long", WORKERS, size.hours)):
+    for name, count, hours in (("few", FEW_FILES, size.few_s / 3600), ("long", WORKERS, size.hours)):
         (folder / name).mkdir()
         write_noise(folder / name / "0.wav", hours)
         for number in range(1, count):
             (folder / name / f"{number}.wav").symlink_to("0.wav")
     (few_mb, _), (many_mb, many_s), (long_mb, long_s) = (
-        weighed([folder / name], model, folder / f"{name}-out") for name in ("few", "many", "long")
+        run_and_measure([folder / name], model, folder / f"{name}-out") for name in ("few", "many", "long")
     )
     write_table(folder / "recordings.parquet", size.rows)
     command = [sys.executable, "-m", "benchmarks.memory", "--plan"]
-    places = [str(folder / name) for name in ("recordings.parquet", "model", "plan-out")]
-    done = subprocess.run([*command, *places], check=True, capture_output=True, text=True)
-    plan_s, plan_mb, parts = map(float, done.stdout.split())
+    paths = [str(folder / name) for name in ("recordings.parquet", "model", "plan-out")]
+    process = subprocess.run([*command, *paths], check=True, capture_output=True, text=True)
+    plan_s, plan_mb, parts = map(float, process.stdout.split())
     return {
         "peak_mb_10_files": round(few_mb),
         "peak_mb_100k_files": round(many_mb),
@@ -104,57 +104,57 @@ def measure(folder: Path, size: Size) -> dict[str, Any]:
     }
 
 
-def weighed(paths: Sequence[Path], model: Path, out: Path) -> tuple[float, float]:
-    """Most memory that a run and its workers hold at once, in MB, and how long it takes, in seconds."""
-    start, most_mb = time.perf_counter(), 0.0
+def run_and_measure(paths: Sequence[Path], model: Path, out: Path) -> tuple[float, float]:
+    """Return the peak memory of a run and its workers in MB, and its duration in seconds."""
+    start, peak = time.perf_counter(), 0.0
     process = start_detect(paths, model, out, WORKERS, "--precision", "bf16")
     while process.poll() is None:
         family = [process.pid, *processes_below(process.pid)]
-        most_mb = max(most_mb, sum(map(_pss_mb, family)))
-        time.sleep(LOOK_S)
+        peak = max(peak, sum(map(_pss_mb, family)))
+        time.sleep(SAMPLE_INTERVAL_S)
     finish(process)
-    return most_mb, time.perf_counter() - start
+    return peak, time.perf_counter() - start
 
 
 def plan(table: Path, model: Path, out: Path) -> tuple[float, float, int]:
-    """Seconds from a table to what is missing, most memory of this process in MB, and the number of parts."""
-    from mast.detection.archive import open_archive
-    from mast.detection.inputs import look_at
+    """Plan the missing parts of a table; return the seconds, the peak memory of this process in MB, and their number."""
+    from mast.runs.inputs import resolve_inputs
+    from mast.runs.run import open_run
 
     start = time.perf_counter()
-    archive = open_archive(look_at([str(table)]), str(model), str(out))
+    archive = open_run(resolve_inputs([str(table)]), str(model), str(out))
     missing = archive.missing()
     return time.perf_counter() - start, peak_mb(), len(missing)
 
 
 def write_table(path: Path, rows: int) -> None:
-    """A table of minutes from a thousand recorders, as `mast scan` would write it; there is no sound behind it."""
+    """Write a table of minutes from a thousand recorders, as `mast scan` would; the audio files do not exist."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from mast.events import Recording, arrow_schema
     from mast.recordings.scan import PROVENANCE
+    from mast.records import Recording, arrow_schema
 
     collections = {"archive": {"root": str(path.parent), "time_zone": "UTC"}}
     schema = arrow_schema(Recording)
-    nothing = {field.name: pa.nulls(ROWS_AT_ONCE, field.type) for field in schema if field.nullable}
-    story = {PROVENANCE: json.dumps({"collections": collections})}
-    with pq.ParquetWriter(path, schema.with_metadata(story), compression="zstd") as writer:
-        for first in range(0, rows, ROWS_AT_ONCE):
-            count = min(ROWS_AT_ONCE, rows - first)
-            columns = nothing | made_columns(range(first, first + count), rows)
+    empty = {field.name: pa.nulls(BLOCK_ROWS, field.type) for field in schema if field.nullable}
+    metadata = {PROVENANCE: json.dumps({"collections": collections})}
+    with pq.ParquetWriter(path, schema.with_metadata(metadata), compression="zstd") as writer:
+        for first in range(0, rows, BLOCK_ROWS):
+            count = min(BLOCK_ROWS, rows - first)
+            columns = empty | table_columns(range(first, first + count), rows)
             arrays = [pa.array(columns[field.name][:count], field.type) for field in schema]
             writer.write_table(pa.table(arrays, schema=schema), row_group_size=1 << 14)
 
 
-def made_columns(numbers: range, rows: int) -> dict[str, list[Any]]:
-    """The columns that a plan and its parts read."""
-    each = -(-rows // 1000)
+def table_columns(numbers: range, rows: int) -> dict[str, list[Any]]:
+    """Return the columns that a plan and its parts read."""
+    per_site = -(-rows // 1000)
     begin = datetime(2020, 1, 1, tzinfo=UTC)
-    starts = [begin + timedelta(minutes=number % each) for number in numbers]
-    sites = [f"site{number // each:04d}" for number in numbers]
+    starts = [begin + timedelta(minutes=number % per_site) for number in numbers]
+    sites = [f"site{number // per_site:04d}" for number in numbers]
     paths = [f"{site}/{start:%Y%m%d_%H%M%S}.WAV" for site, start in zip(sites, starts, strict=True)]
-    same: dict[str, Any] = {
+    constant: dict[str, Any] = {
         "collection": "archive",
         "size_bytes": 5_760_488,
         "status": "ok",
@@ -163,8 +163,8 @@ def made_columns(numbers: range, rows: int) -> dict[str, list[Any]]:
         "utc_offset_min": 0,
     }
     return {
-        **{name: [value] * len(numbers) for name, value in same.items()},
-        "recording_id": [f"archive/{item}" for item in paths],
+        **{name: [value] * len(numbers) for name, value in constant.items()},
+        "recording_id": [f"archive/{path}" for path in paths],
         "path": paths,
         "site": sites,
         "modified_utc": starts,

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, on a socket in a folder: no port, no password, gone afterwards."""
+"""Start a temporary PostgreSQL server on a socket in a folder, without a port or a password."""
 
 from __future__ import annotations
 
@@ -10,41 +10,58 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
-PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
+BINARY_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
 def tools() -> Path | None:
-    """Where the server's programs are, if they are installed."""
-    found = shutil.which("initdb")
-    if found and (Path(found).parent / "pg_ctl").exists():
-        return Path(found).resolve().parent
-    every = [
-        path for place in PLACES for path in Path("/").glob(place.lstrip("/")) if (path / "initdb").exists()
+    """Return the folder of the server's programs, None if they are not installed."""
+    initdb = shutil.which("initdb")
+    if initdb and (Path(initdb).parent / "pg_ctl").exists():
+        return Path(initdb).resolve().parent
+    folders = [
+        path
+        for pattern in BINARY_FOLDERS
+        for path in Path("/").glob(pattern.lstrip("/"))
+        if (path / "initdb").exists()
     ]
-    return max(every, default=None)
+    return max(folders, default=None)
 
 
 @contextmanager
 def postgres_server(folder: Path | None = None) -> Iterator[str]:
-    """The address of a running server's database `postgres`, which its owner may use without a password."""
-    place = tools()
-    assert place is not None
-    home = Path(folder or mkdtemp(prefix="mast-pg-", dir="/tmp"))  # a socket's path must be short
+    """Yield the address of a running server's database `postgres`, which needs no password."""
+    folder_of_tools = tools()
+    assert folder_of_tools is not None
+    home = Path(folder or mkdtemp(prefix="mast-pg-", dir="/tmp"))  # the path of a socket must be short
     user = _owner(home)
     data = home / "data"
     try:
-        _run(user, [place / "initdb", "-D", data, "-U", "review", "-A", "trust", "-E", "UTF8", "--no-sync"])
+        _run(
+            user,
+            [
+                folder_of_tools / "initdb",
+                "-D",
+                data,
+                "-U",
+                "review",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+            ],
+        )
         options = f"-k {home} -c listen_addresses='' -c max_connections=80"
-        _run(user, [place / "pg_ctl", "-D", data, "-l", home / "log", "-w", "-o", options, "start"])
+        _run(user, [folder_of_tools / "pg_ctl", "-D", data, "-l", home / "log", "-w", "-o", options, "start"])
         yield f"postgresql+psycopg://review@/postgres?host={home}"
     finally:
         if (data / "postmaster.pid").exists():
-            _run(user, [place / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"])
+            _run(user, [folder_of_tools / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"])
         shutil.rmtree(home, ignore_errors=True)
 
 
 def _owner(home: Path) -> str | None:
-    """Someone else where we are root, whom PostgreSQL refuses to run as."""
+    """Return another user if this process runs as root, because PostgreSQL does not run as root."""
     if os.geteuid() != 0:
         return None
     shutil.chown(home, "nobody")
@@ -53,8 +70,8 @@ def _owner(home: Path) -> str | None:
 
 
 def _run(user: str | None, command: list[object]) -> None:
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words, user=user, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    arguments = [str(argument) for argument in command]
+    process = subprocess.run(
+        arguments, user=user, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr

@@ -1,12 +1,12 @@
-"""`mast prepare` against bare decoding and resampling of the same files, and against being killed at random moments.
+"""Compare `mast prepare` with plain decoding and resampling, and a killed run with an uninterrupted run.
 
     python -m benchmarks.prepare              writes benchmarks/results/prepare.json
     python -m benchmarks.prepare --small      a small version
 
-Bare is `soundfile.read` and `soxr.resample` of whole files in as many processes, the sound thrown away. Both sides
-start their processes afresh, in turn, from a warm cache; the best of each counts, in time by the clock and in
-processor time, which other work on the machine disturbs less. Then one store is made in one go and another under
-SIGKILLs, and every row of the two is compared.
+Plain is `soundfile.read` and `soxr.resample` of complete files in the same number of processes, without storing the
+audio. Both sides start new processes, alternately, from a warm cache; the best round counts, in wall-clock time and
+in processor time, which depends less on other programs. Then one store is written without interruption and another
+with SIGKILLs, and every row of the two is compared.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PACKAGES = ("mast-bioacoustics", "pylance", "numpy", "pyarrow", "soundfile", "so
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured; every file stands in for `copies` recordings, so that hours cost few gigabytes."""
+    """Extent of the benchmark; every file represents `copies` recordings, so that hours of audio need few gigabytes."""
 
     files: int
     file_s: float
@@ -69,15 +69,15 @@ def main() -> None:
         (bare_child if options.child == "bare" else prepare_child)(*options.arguments)
         return
     with tempfile.TemporaryDirectory(prefix="mast-bench-") as temporary:
-        figures = measure(Path(temporary), SMALL if options.small else FULL)
-    write_result(options.out, figures, PACKAGES)
-    print(json.dumps(figures, indent=2))
-    if not figures["stores_equal"]:
-        sys.exit("the store of the killed runs differs")
+        metrics = measure(Path(temporary), SMALL if options.small else FULL)
+    write_result(options.out, metrics, PACKAGES)
+    print(json.dumps(metrics, indent=2))
+    if not metrics["stores_equal"]:
+        sys.exit("the store of the killed run differs")
 
 
 def measure(folder: Path, size: Size) -> dict[str, Any]:
-    """Make noise, then time, kill and compare."""
+    """Write noise, measure the times, kill runs and compare the stores."""
     make_card(folder, size)
     bare: list[tuple[float, float]] = []
     prepared: list[tuple[float, float]] = []
@@ -116,7 +116,7 @@ def measure(folder: Path, size: Size) -> dict[str, Any]:
 
 
 def make_card(folder: Path, size: Size) -> None:
-    """Noise as 48 kHz WAV, its scan, and the same files under further names, which the table takes for others."""
+    """Write noise as 48 kHz WAV and its scan; links to the files count as further recordings."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -126,8 +126,8 @@ def make_card(folder: Path, size: Size) -> None:
     (folder / "card" / "0").mkdir(parents=True)
     rng = np.random.default_rng(0)
     for number in range(size.files):
-        sound = rng.standard_normal(round(size.file_s * FILE_RATE_HZ), np.float32) * np.float32(0.1)
-        soundfile.write(folder / "card" / "0" / f"{number:04d}.wav", sound, FILE_RATE_HZ, subtype="PCM_16")
+        audio = rng.standard_normal(round(size.file_s * FILE_RATE_HZ), np.float32) * np.float32(0.1)
+        soundfile.write(folder / "card" / "0" / f"{number:04d}.wav", audio, FILE_RATE_HZ, subtype="PCM_16")
     scan({"card": Collection(root=str(folder / "card"))}, str(folder / "distinct.parquet"))
     distinct = pq.read_table(folder / "distinct.parquet")
     tables = []
@@ -139,14 +139,14 @@ def make_card(folder: Path, size: Size) -> None:
                 os.link(folder / "card" / f"0/{Path(path).name}", folder / "card" / path)
         table = distinct
         for name, values in (("path", paths), ("recording_id", [f"card/{path}" for path in paths])):
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(name), pa.array(values))
+            column = table.schema.get_field_index(name)
+            table = table.set_column(column, table.schema.field(name), pa.array(values))
         tables.append(table)
     pq.write_table(pa.concat_tables(tables), folder / "recordings.parquet")
 
 
 def timed(job: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that a job takes, and seconds of processor time that its processes take."""
+    """Return the wall-clock seconds of a job, and the processor seconds of its processes."""
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     job()
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -162,8 +162,8 @@ def run_bare(folder: Path, processes: int) -> None:
 
 def bare_child(*paths: str) -> None:
     for path in paths:
-        sound, rate_hz = soundfile.read(path, dtype="float32")
-        soxr.resample(sound, rate_hz, RATE_HZ, quality="HQ")
+        audio, rate_hz = soundfile.read(path, dtype="float32")
+        soxr.resample(audio, rate_hz, RATE_HZ, quality="HQ")
 
 
 def run_prepare(
@@ -175,10 +175,10 @@ def run_prepare(
 
 def prepare_child(folder: str, store: str, table: str, processes: str, part_s: str) -> None:
     from mast.config import Chunking, Collection
-    from mast.recordings import parts
-    from mast.recordings.prepare import prepare
+    from mast.store import writer
+    from mast.store.prepare import prepare
 
-    parts.PART_S = float(part_s)
+    writer.PART_S = float(part_s)
     prepare(
         table,
         {"card": Collection(root=f"{folder}/card")},
@@ -187,13 +187,13 @@ def prepare_child(folder: str, store: str, table: str, processes: str, part_s: s
         lambda done_s, total_s: print(done_s, flush=True),
         workers=int(processes),
     )
-    for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        print(resource.getrusage(whose).ru_maxrss / 1024)
+    for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        print(resource.getrusage(target).ru_maxrss / 1024)
 
 
 def compare_killed(folder: Path, size: Size) -> bool:
-    """Whether a store made under SIGKILLs equals one made in one go."""
-    run_prepare(folder, "whole.lance", size.processes, size.part_s, "distinct").communicate()
+    """Check that a store written with SIGKILLs equals one written without interruption."""
+    run_prepare(folder, "uninterrupted.lance", size.processes, size.part_s, "distinct").communicate()
     rng = random.Random(0)
     kills = 0
     while kills < size.kills:
@@ -206,9 +206,9 @@ def compare_killed(folder: Path, size: Size) -> bool:
         process.communicate()
         kills += process.returncode == -signal.SIGKILL
     run_prepare(folder, "killed.lance", size.processes, size.part_s, "distinct").communicate()
-    if number_of_files(folder / "killed.lance") != number_of_files(folder / "whole.lance"):
+    if number_of_files(folder / "killed.lance") != number_of_files(folder / "uninterrupted.lance"):
         return False
-    both = zip_longest(rows(folder / "whole.lance"), rows(folder / "killed.lance"))
+    both = zip_longest(rows(folder / "uninterrupted.lance"), rows(folder / "killed.lance"))
     return all(one == other for one, other in both)
 
 
@@ -217,7 +217,7 @@ def number_of_files(store: Path) -> int:
 
 
 def rows(location: Path) -> Iterator[tuple[Any, ...]]:
-    """Every row of a store, its sound as a hash."""
+    """Yield every row of a store, with its audio as a hash."""
     import lance
 
     dataset = lance.dataset(location)
@@ -232,9 +232,9 @@ def rows(location: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def read_speed(location: Path) -> float:
-    """Random chunks a second, in batches of 32, most of them cut across two rows."""
+    """Return the number of random chunks read per second, in batches of 32; most chunks span two rows."""
     from mast.config import Chunking
-    from mast.recordings.store import AudioStore
+    from mast.store.audio_store import AudioStore
 
     store, rng = AudioStore(str(location)), np.random.default_rng(0)
     spans = store.chunks(Chunking(hop_s=1.0))

@@ -1,4 +1,4 @@
-"""How every benchmark writes its result: figures, with the command, the machine, the versions and the date."""
+"""Write the result of a benchmark: metrics, with the command, the machine, the versions and the date."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).parents[1]
 FOLDER = Path(__file__).parent / "results"
 
 
-def write_result(path: Path, figures: Mapping[str, Any], packages: tuple[str, ...]) -> None:
-    """Write figures as JSON together with how and where they were measured."""
+def write_result(path: Path, metrics: Mapping[str, Any], packages: tuple[str, ...]) -> None:
+    """Write metrics as JSON with their command, machine, versions and date."""
     result = {
-        **figures,
+        **metrics,
         "command": "python " + " ".join([_module(sys.argv[0]), *map(_without_folders, sys.argv[1:])]),
         "machine": {
             "processor": _processor(),
@@ -37,12 +38,12 @@ def write_result(path: Path, figures: Mapping[str, Any], packages: tuple[str, ..
 
 
 def rounded(value: float | np.floating[Any]) -> float | None:
-    """A figure to four digits, as results tell it; None where there is none."""
+    """Return a metric with four decimals; None if it is not finite."""
     return round(float(value), 4) if math.isfinite(value) else None
 
 
 def peak_mb() -> float:
-    """Most memory this process has held since it began; unlike `ru_maxrss`, nothing of the process that started it."""
+    """Return the peak memory of this process in MB; unlike `ru_maxrss`, without the memory of its parent process."""
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -50,11 +51,13 @@ def peak_mb() -> float:
 
 
 def _module(script: str) -> str:
-    return f"-m {Path(script).parent.name}.{Path(script).stem}"
+    path = Path(script)
+    inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(path.parent.name, path.name)
+    return f"-m {'.'.join(inside.with_suffix('').parts)}"
 
 
 def _without_folders(argument: str) -> str:
-    """An argument as anyone could write it: where things lie on one machine says nothing."""
+    """Return an argument without the folders of an absolute path."""
     return Path(argument).name if Path(argument).is_absolute() else argument
 
 

@@ -1,12 +1,13 @@
-"""Many people decide at once: how long they wait, and whether every verdict is kept exactly once.
+"""Measure response times of the review server with many clients, and check that every verdict is stored exactly once.
 
     python -m benchmarks.review_load            writes benchmarks/results/review_load.json
     python -m benchmarks.review_load --small    a small version
 
-`mast review` runs in a process of its own over a PostgreSQL server of its own. Each client is signed in as someone else,
-and decides, then thinks for up to `THINKS_S`: two verdicts a second from each, quicker than people are. Some verdicts
-are sent twice with the same request id, as after a lost answer, and some are on sounds that all clients decide about, so
-that most of these come too late. Tiles are asked for by one client alone, each twice: cold, and again.
+`mast review` runs in a separate process with its own PostgreSQL server. Each client is signed in as another user and
+sends a verdict, then waits for up to `MAX_WAIT_S`: two verdicts per second from each, faster than human reviewers.
+Some verdicts are sent twice with the same request id, as after a lost response, and some are on events that all
+clients review, so that most of these conflict. Tiles are requested by a single client, each twice: uncached, then
+cached.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ import sqlalchemy as sa
 
 from benchmarks.postgres import postgres_server
 from benchmarks.results import FOLDER, write_result
-from mast.events import Detected, Heard, Recording, event_id, write_table
-from mast.review.store import VERDICTS, open_store
-from mast.review.users import add_user
+from mast.records import DetectedEvent, Recording, RecordingStatus, event_id, write_table
+from mast.review.database import VERDICTS, open_store
+from mast.review.web.users import add_user
 
 RATE_HZ, TILE_S = 48_000, 30.0
-THINKS_S, TWICE, SHARED = 1.0, 0.1, 0.05
-"""Longest thought between two verdicts; share of verdicts sent twice, and share on sounds that all decide about."""
+MAX_WAIT_S, REPEATED, SHARED = 1.0, 0.1, 0.05
+"""Maximum time between two verdicts; fraction of verdicts sent twice, and fraction on events that all clients review."""
 
 PASSWORD = "only for this benchmark"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of it."""
+    """Extent of the benchmark."""
 
     seconds: float
     clients: int
     recordings: int
     recording_s: float
-    sounds: int
+    events: int
 
 
 FULL = Load(120.0, 50, 10, 120.0, 20_000)
@@ -63,7 +64,7 @@ SMALL = Load(3.0, 6, 2, 60.0, 2000)
 
 @dataclass(slots=True)
 class Tally:
-    """What the clients saw."""
+    """Responses that the clients received."""
 
     acknowledged: set[str] = field(default_factory=set)
     waits_ms: list[float] = field(default_factory=list)
@@ -74,68 +75,71 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, help="how long people decide")
+    parser.add_argument("--seconds", type=float, help="duration of the load")
     parser.add_argument("--small", action="store_true", help="6 clients for 3 seconds")
     parser.add_argument("--out", type=Path, default=FOLDER / "review_load.json")
     options = parser.parse_args()
     load = SMALL if options.small else FULL
     seconds = options.seconds or load.seconds
     with tempfile.TemporaryDirectory(prefix="mast-review-") as folder, postgres_server() as database:
-        sounds = write_run(Path(folder), load)
-        names = [f"person {number}" for number in range(load.clients)]
+        events = write_run(Path(folder), load)
+        names = [f"reviewer {number}" for number in range(load.clients)]
         with open_store(database) as store:
             for name in names:
                 add_user(store, name, "reviewer", PASSWORD)
         with serving(Path(folder), database) as address:
-            figures = tile_figures(address, names[0], load)
-            tally = asyncio.run(decide_all(address, names, sounds, seconds))
-        figures |= {"clients": load.clients, "seconds": seconds, **verdict_figures(tally, database, seconds)}
+            metrics = tile_metrics(address, names[0], load)
+            tally = asyncio.run(review_all(address, names, events, seconds))
+        metrics |= {"clients": load.clients, "seconds": seconds, **verdict_metrics(tally, database, seconds)}
     packages = ("fastapi", "uvicorn", "sqlalchemy", "psycopg", "numpy")
-    write_result(options.out, figures, packages)
+    write_result(options.out, metrics, packages)
     print(options.out.read_text())
 
 
 def write_run(folder: Path, load: Load) -> list[dict[str, Any]]:
-    """Recordings of noise and the folder of a run over them; the sounds that were found there."""
+    """Write recordings of noise and the folder of a run; return requests for its events."""
     rng = np.random.default_rng(0)
-    recordings, sounds = [], []
-    each = load.sounds // load.recordings
+    recordings, events = [], []
+    each = load.events // load.recordings
     for number in range(load.recordings):
         path = f"{number:03d}.wav"
         noise = rng.normal(0, 0.01, round(load.recording_s * RATE_HZ))
         (folder / "card").mkdir(exist_ok=True)
         soundfile.write(folder / "card" / path, noise, RATE_HZ, subtype="PCM_16")
-        known = Recording(f"card/{path}", "card", path, 1, None, "ok", sample_rate_hz=RATE_HZ,
+        recording = Recording(f"card/{path}", "card", path, 1, None, "ok", sample_rate_hz=RATE_HZ,
                           duration_s=load.recording_s)  # fmt: skip
-        recordings.append(known)
-        for at in range(each):
-            start_s = at * (load.recording_s - 1) / each
+        recordings.append(recording)
+        for index in range(each):
+            start_s = index * (load.recording_s - 1) / each
             box = (start_s, start_s + 0.5, 1000.0, 3000.0)
-            sounds.append(Detected(known.recording_id, *box, 0.5, None, None, None, None, "0" * 16))
-    heard = [Heard(item.recording_id, "ok", None, load.recording_s, each, None, None) for item in recordings]
-    found = folder / "found"
-    write_table(recordings, Recording, str(found / "recordings.parquet"))
-    write_table(sounds, Detected, str(found / "events" / "part-000000.parquet"))
-    write_table(heard, Heard, str(found / "status" / "part-000000.parquet"))
+            events.append(DetectedEvent(recording.recording_id, *box, 0.5, None, None, None, None, "0" * 16))
+    statuses = [
+        RecordingStatus(recording.recording_id, "ok", None, load.recording_s, each, None, None)
+        for recording in recordings
+    ]
+    run_folder = folder / "run"
+    write_table(recordings, Recording, str(run_folder / "recordings.parquet"))
+    write_table(events, DetectedEvent, str(run_folder / "events" / "part-000000.parquet"))
+    write_table(statuses, RecordingStatus, str(run_folder / "status" / "part-000000.parquet"))
     run = {
         "mast_version": "0", "fingerprint": "load", "settings": {"model": "0" * 16, "threshold": 0.1}, "parts": 1,
         "collections": {"card": {"root": str(folder / "card"), "time_expansion": 1.0}},
     }  # fmt: skip
-    (found / "run.json").write_text(json.dumps(run), encoding="utf-8")
-    return [_proposal(sound) for sound in sounds]
+    (run_folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    return [_request(event) for event in events]
 
 
-def _proposal(sound: Detected) -> dict[str, Any]:
-    box = {name: getattr(sound, name) for name in ("start_s", "end_s", "low_hz", "high_hz")}
-    subject = event_id(sound.recording_id, **box)
-    return {"subject": subject, "version": 1, "kind": "sound", "recording_id": sound.recording_id, **box}
+def _request(event: DetectedEvent) -> dict[str, Any]:
+    box = {name: getattr(event, name) for name in ("start_s", "end_s", "low_hz", "high_hz")}
+    name = event_id(event.recording_id, **box)
+    return {"event_id": name, "version": 1, "kind": "sound", "recording_id": event.recording_id, **box}
 
 
 @contextmanager
 def serving(folder: Path, database: str) -> Iterator[str]:
-    """`mast review` on a free port of this machine."""
+    """Run `mast review` on a free port of this machine; yield its address."""
     code = "from mast.cli import main; main()"
-    command = [sys.executable, "-c", code, "review", str(folder / "found"), "--database", database]
+    command = [sys.executable, "-c", code, "review", str(folder / "run"), "--database", database]
     process = subprocess.Popen(
         [*command, "--no-browser", "--port", "0"],
         stdout=subprocess.PIPE,
@@ -150,8 +154,8 @@ def serving(folder: Path, database: str) -> Iterator[str]:
         process.wait()
 
 
-def tile_figures(address: str, name: str, load: Load) -> dict[str, float]:
-    """How long one client waits for a tile of 30 s, the first time and the second."""
+def tile_metrics(address: str, name: str, load: Load) -> dict[str, float]:
+    """Return the response times of tiles of 30 s for one client, uncached and cached."""
     with httpx.Client(base_url=address, headers={"origin": address}, timeout=30) as client:
         client.post("/api/sign-in", json={"name": name, "password": PASSWORD}).raise_for_status()
         waits_ms: list[list[float]] = []
@@ -163,24 +167,24 @@ def tile_figures(address: str, name: str, load: Load) -> dict[str, float]:
                         "recording_id": f"card/{number:03d}.wav", "start_s": start_s, "end_s": start_s + TILE_S,
                         "low_hz": 0, "high_hz": RATE_HZ / 2, "width": 512, "height": 512,
                     }  # fmt: skip
-                    began_s = time.perf_counter()
+                    request_s = time.perf_counter()
                     client.get("/api/tile", params=values).raise_for_status()
-                    waits_ms[-1].append(1000 * (time.perf_counter() - began_s))
+                    waits_ms[-1].append(1000 * (time.perf_counter() - request_s))
     cold_ms, cached_ms = (round(float(np.percentile(row, 95)), 1) for row in waits_ms)
     return {"tiles": len(waits_ms[0]), "p95_tile_cold_ms": cold_ms, "p95_tile_cached_ms": cached_ms}
 
 
-async def decide_all(address: str, names: list[str], sounds: list[dict[str, Any]], seconds: float) -> Tally:
-    """Let everyone decide for so long."""
+async def review_all(address: str, names: list[str], events: list[dict[str, Any]], seconds: float) -> Tally:
+    """Run all clients for `seconds`; return their responses."""
     tally = Tally()
-    shared, own = sounds[: len(sounds) // 20], sounds[len(sounds) // 20 :]
+    shared, others = events[: len(events) // 20], events[len(events) // 20 :]
     clients = [_Client(address, name, tally) for name in names]
     for client in clients:
         await client.sign_in()
     end_s = time.monotonic() + seconds
     work = [
-        client.decide(own[at :: len(clients)], shared, end_s, random.Random(at))
-        for at, client in enumerate(clients)
+        client.review(others[index :: len(clients)], shared, end_s, random.Random(index))
+        for index, client in enumerate(clients)
     ]
     await asyncio.gather(*work)
     for client in clients:
@@ -189,53 +193,53 @@ async def decide_all(address: str, names: list[str], sounds: list[dict[str, Any]
 
 
 class _Client:
-    """One person, who decides faster than any."""
+    """One simulated reviewer."""
 
     def __init__(self, address: str, name: str, tally: Tally) -> None:
         self.http = httpx.AsyncClient(base_url=address, headers={"origin": address}, timeout=60)
         self._name, self._tally = name, tally
 
     async def sign_in(self) -> None:
-        answer = await self.http.post("/api/sign-in", json={"name": self._name, "password": PASSWORD})
-        answer.raise_for_status()
+        response = await self.http.post("/api/sign-in", json={"name": self._name, "password": PASSWORD})
+        response.raise_for_status()
 
-    async def decide(
-        self, own: list[dict[str, Any]], shared: list[dict[str, Any]], end_s: float, rng: random.Random
+    async def review(
+        self, events: list[dict[str, Any]], shared: list[dict[str, Any]], end_s: float, rng: random.Random
     ) -> None:
         versions: Counter[str] = Counter()
-        at = 0
+        position = 0
         while time.monotonic() < end_s:
-            common = rng.random() < SHARED
-            sound = rng.choice(shared) if common else own[at % len(own)]
-            at += not common
-            version = 1 if common else versions[sound["subject"]] + 1
-            proposal = {**sound, "version": version, "state": "accepted", "request_id": secrets.token_hex(12)}
-            if await self._send(proposal) == 200 and not common:
-                versions[sound["subject"]] = version
-            if rng.random() < TWICE:
-                await self._send(proposal)
-            await asyncio.sleep(rng.uniform(0, THINKS_S))
+            is_shared = rng.random() < SHARED
+            event = rng.choice(shared) if is_shared else events[position % len(events)]
+            position += not is_shared
+            version = 1 if is_shared else versions[event["event_id"]] + 1
+            request = {**event, "version": version, "state": "accepted", "request_id": secrets.token_hex(12)}
+            if await self._send(request) == 200 and not is_shared:
+                versions[event["event_id"]] = version
+            if rng.random() < REPEATED:
+                await self._send(request)
+            await asyncio.sleep(rng.uniform(0, MAX_WAIT_S))
 
-    async def _send(self, proposal: dict[str, Any]) -> int:
-        began_s = time.perf_counter()
-        answer = await self.http.post("/api/verdicts", json=proposal)
-        self._tally.waits_ms.append(1000 * (time.perf_counter() - began_s))
-        self._tally.codes[answer.status_code] += 1
-        if answer.status_code == 200:
-            self._tally.acknowledged.add(proposal["request_id"])
-        return answer.status_code
+    async def _send(self, request: dict[str, Any]) -> int:
+        start_s = time.perf_counter()
+        response = await self.http.post("/api/verdicts", json=request)
+        self._tally.waits_ms.append(1000 * (time.perf_counter() - start_s))
+        self._tally.codes[response.status_code] += 1
+        if response.status_code == 200:
+            self._tally.acknowledged.add(request["request_id"])
+        return response.status_code
 
 
-def verdict_figures(tally: Tally, database: str, seconds: float) -> dict[str, Any]:
-    """What was promised against what is there."""
+def verdict_metrics(tally: Tally, database: str, seconds: float) -> dict[str, Any]:
+    """Compare the acknowledged verdicts with the stored ones; return their counts and response times."""
     with open_store(database) as store, store.reading.connect() as connection:
         stored = list(connection.execute(sa.select(VERDICTS.c.request_id)).scalars())
     return {
         "verdicts_sent": len(tally.acknowledged),
         "verdicts_stored": len(stored),
         "lost": len(tally.acknowledged - {*stored}),
-        "doubled": len(stored) - len({*stored}),
-        "too_late": tally.codes[409],
+        "duplicated": len(stored) - len({*stored}),
+        "conflicts": tally.codes[409],
         "failed": sum(count for code, count in tally.codes.items() if code not in (200, 409)),
         "requests_per_s": round(sum(tally.codes.values()) / seconds, 1),
         "median_verdict_ms": round(float(np.median(tally.waits_ms)), 1),

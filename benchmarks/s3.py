@@ -1,4 +1,4 @@
-"""A bucket on a real S3 server of one's own, on loopback, gone afterwards."""
+"""Start a temporary S3 server on loopback with an empty bucket."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ BUCKET = "benchmark"
 
 @contextmanager
 def bucket_on(folder: Path) -> Iterator[str | None]:
-    """An empty bucket whose bytes lie in a folder, as `s3://name`, or None where no server is installed."""
+    """Yield the address `s3://name` of an empty bucket stored in a folder, or None if no server is installed."""
     import boto3
     from tests.s3_server import ceph, missing
 
     if missing():
         yield None
         return
-    place = folder / "ceph"
-    place.mkdir()
-    with ceph(place) as environment:
+    data = folder / "ceph"
+    data.mkdir()
+    with ceph(data) as environment:
         os.environ |= environment
         boto3.client("s3").create_bucket(Bucket=BUCKET)
         yield f"s3://{BUCKET}"

@@ -1,11 +1,11 @@
-"""`mast scan` on a card with everything that goes wrong: are all faults reported, in flat memory, how fast?
+"""Measure `mast scan` on a card with every kind of fault: reported faults, memory and speed.
 
     python -m benchmarks.scan                   100,000 files; writes benchmarks/results/scan.json
     python -m benchmarks.scan --files 600       a small version
 
-Time is set against a bare loop of `soundfile.info` over the same files, in turn, both from a warm cache. Memory is the
-sum over all processes of the scan (PSS: shared pages counted once), sampled while a scan of its own runs. For a
-superuser no file is unreadable, so the measured processes give that power up before they start.
+Time is compared with a loop of `soundfile.info` over the same files, alternately, both from a warm cache. Memory is the
+sum over all processes of the scan (PSS: shared pages counted once), sampled during a separate scan. A superuser can read
+every file, so the measured processes drop that capability before they start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import soundfile
 
-from benchmarks.card import delete_card, make_card
+from benchmarks.corrupt_card import delete_card, make_card
 from benchmarks.results import FOLDER, write_result
 
 ROUNDS = 5
@@ -48,7 +48,7 @@ def main() -> None:
         try:
             result = measure(folder, arguments.files)
         finally:
-            delete_card(folder / "whole")
+            delete_card(folder / "full")
             delete_card(folder / "tenth")
     write_result(arguments.out, result, PACKAGES)
     print(json.dumps(result, indent=2))
@@ -57,25 +57,25 @@ def main() -> None:
 
 
 def measure(folder: Path, files: int) -> dict[str, Any]:
-    """Make a card and a tenth of it, scan both, and hold what the scan says against what was put in."""
+    """Write a card and one of a tenth of its size, scan both, and compare the reported faults with the expected ones."""
     peaks_mb = {}
-    for name, count in (("tenth", max(files // 10, 100)), ("whole", files)):
-        place = folder / name
-        place.mkdir()
-        make_card(place, count).save(place / "card.json")
-        peaks_mb[name] = run("scan", place, weighed=True)["peak_mb"]
+    for name, count in (("tenth", max(files // 10, 100)), ("full", files)):
+        card = folder / name
+        card.mkdir()
+        make_card(card, count).save(card / "card.json")
+        peaks_mb[name] = run("scan", card, measures_memory=True)["peak_mb"]
     times_s: dict[str, list[float]] = {"info": [], "scan": []}
     for _ in range(ROUNDS):
         for job, measured in times_s.items():
-            measured.append(run(job, folder / "whole")["seconds"])
+            measured.append(run(job, folder / "full")["seconds"])
     scan_s, info_s = min(times_s["scan"]), min(times_s["info"])
-    missed, injected, rows = check(folder / "whole")
+    missed, injected, rows = check(folder / "full")
     return {
         "files": rows,
         "fault_classes_injected": len(injected),
         "fault_classes_reported": len(injected) - len({fault for _, fault in missed}),
         "missed": sorted({f"{fault or 'good'}: {path}" for path, fault in missed}),
-        "peak_mb": round(peaks_mb["whole"]),
+        "peak_mb": round(peaks_mb["full"]),
         "peak_mb_at_a_tenth": round(peaks_mb["tenth"]),
         "ratio_to_info_loop": round(info_s / scan_s, 2),
         "scan_s": round(scan_s, 2),
@@ -84,20 +84,20 @@ def measure(folder: Path, files: int) -> dict[str, Any]:
     }
 
 
-def run(job: str, place: Path, *, weighed: bool = False) -> dict[str, float]:
-    """Run a job in a fresh process; its own seconds, or, `weighed`, the peak of memory over it and all its children.
+def run(job: str, card: Path, *, measures_memory: bool = False) -> dict[str, float]:
+    """Run a job in a new process; return its seconds, or, with `measures_memory`, the peak memory of its process tree.
 
-    Asking the system for a process's memory holds that process up, so time and memory are measured apart.
+    Reading the memory of a process slows it down, so time and memory are measured in separate runs.
     """
     child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.scan", "--child", job, "--folder", str(place)],
+        [sys.executable, "-m", "benchmarks.scan", "--child", job, "--folder", str(card)],
         cwd=Path(__file__).parents[1],
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=obey_permissions,  # noqa: PLW1509 (there are no threads here)
+        preexec_fn=obey_permissions,  # noqa: PLW1509 (this process has no threads)
     )
     peak_mb = 0.0
-    while weighed and child.poll() is None:
+    while measures_memory and child.poll() is None:
         peak_mb = max(peak_mb, sum(_pss_mb(pid) for pid in _tree(child.pid)))
         time.sleep(0.1)
     output = child.communicate()[0]
@@ -107,20 +107,20 @@ def run(job: str, place: Path, *, weighed: bool = False) -> dict[str, float]:
 
 
 def obey_permissions() -> None:
-    """Give up a superuser's right to read what no one may read; after the next exec it is gone."""
+    """Drop a superuser's capability to read unreadable files; this takes effect at the next exec."""
     if os.getuid() == 0:
         libc = ctypes.CDLL(None)
         libc.prctl(DROP_FROM_BOUNDING_SET, DAC_OVERRIDE)
         libc.prctl(DROP_FROM_BOUNDING_SET, DAC_READ_SEARCH)
 
 
-def check(place: Path) -> tuple[list[tuple[str, str]], set[str], int]:
-    """What was put in but not reported, the kinds of fault put in, and the number of rows."""
+def check(card: Path) -> tuple[list[tuple[str, str]], set[str], int]:
+    """Return the expected faults that were not reported, the kinds of expected faults, and the number of rows."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(place / "recordings.parquet", columns=["recording_id", "faults"])
+    table = pq.read_table(card / "recordings.parquet", columns=["recording_id", "faults"])
     faults = dict(zip(table["recording_id"].to_pylist(), table["faults"].to_pylist(), strict=True))
-    expected = json.loads((place / "card.json").read_text())["expected"]
+    expected = json.loads((card / "card.json").read_text())["expected"]
     missed = [
         (path, fault)
         for path, fault in expected
@@ -129,21 +129,21 @@ def check(place: Path) -> tuple[list[tuple[str, str]], set[str], int]:
     return missed, {fault for _, fault in expected if fault}, len(table)
 
 
-def scan_child(place: Path) -> None:
+def scan_child(card: Path) -> None:
     from mast.config import Collection
     from mast.recordings.scan import scan
 
-    collections = json.loads((place / "card.json").read_text())["collections"]
+    collections = json.loads((card / "card.json").read_text())["collections"]
     start = time.perf_counter()
     scan(
         {name: Collection(**settings) for name, settings in collections.items()},
-        str(place / "recordings.parquet"),
+        str(card / "recordings.parquet"),
     )
     print(time.perf_counter() - start)
 
 
-def info_child(place: Path) -> None:
-    paths = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
+def info_child(card: Path) -> None:
+    paths = [Path(folder, name) for folder, _, names in os.walk(card) for name in names]
     start = time.perf_counter()
     for path in paths:
         try:
@@ -157,12 +157,12 @@ _CHILDREN = {"scan": scan_child, "info": info_child}
 
 
 def _tree(pid: int) -> list[int]:
-    """A process and all below it."""
+    """Return a process and all its descendants."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [pid, *(found for child in children for found in _tree(int(child)))]
+    return [pid, *(descendant for child in children for descendant in _tree(int(child)))]
 
 
 def _pss_mb(pid: int) -> float:

@@ -1,1 +1,1 @@
-"""Experiments on real sound: each is a command that takes a data folder and writes its result file."""
+"""Experiments on real audio: each is a command that reads a data folder and writes a result file."""

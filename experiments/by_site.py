@@ -1,10 +1,9 @@
-"""What methods are worth at each site of the shift benchmark, one by one.
+"""Compare methods of the shift benchmark at each site.
 
-    python -m experiments.by_site                   reads the kept cells, writes experiments/results/by_site.json
+    python -m experiments.by_site             reads the archived cells, writes experiments/results/by_site.json
 
-All sets under shift are taken apart by the site of their recordings. Sites whose background comes of the same recorder on
-the same day as a background of the unlabelled pool are told apart from those that share nothing with it: what hears the
-pool could know the one and not the other.
+The shifted test sets are split by the site of their recordings. Some sites share a recorder and day with a background of
+the unlabelled pool, others share nothing with it: methods that train on the pool could have an advantage at the former.
 """
 
 from __future__ import annotations
@@ -20,73 +19,74 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.results import write_result
 
-from experiments.run import DEFAULT_OUT, RESULTS, kept_of, summary_of
-from experiments.shift.kept import threshold_of
-from experiments.shift.summary import FIGURES, comparable, finished_cells, mean_interval, with_bounds
+from experiments.shift.archive import threshold_of
+from experiments.shift.run import DEFAULT_OUT, RESULTS, archive_folder, summary_path
+from experiments.shift.summary import SUMMARY_METRICS, comparable, finished_cells, mean_interval, with_bounds
+from mast.evaluation.bootstrap import RESAMPLES
 from mast.evaluation.compare import ranking_of
-from mast.evaluation.intervals import RESAMPLES
-from mast.evaluation.metrics import Ranking
+from mast.evaluation.metrics import RankedPredictions
 from mast.evaluation.results import CHUNKS
 
 SITES = {"B": "site", "C": "site", "D": "site", "Z": "unseen"}
-"""The test set that the recordings of a site are in."""
+"""Test set that contains the recordings of a site."""
 
 SHARED = ("B", "C", "Z")
-"""Sites under which, loud or soft, the quiet of one recorder on one day lies, of which the pool has other minutes."""
+"""Sites with a background, loud or soft, of a recorder and day of which the pool contains other minutes."""
 
 PAIRS = (
     ("recommended", "best_baseline"),
-    ("fcos_at_once", "best_baseline"),
-    ("at_once_detail_st", "at_once_detail_control"),
+    ("fcos_joint_synthetic", "best_baseline"),
+    ("joint_synthetic_hybrid_selftrain", "joint_synthetic_hybrid_step_matched_control"),
 )
-METRICS = {name: FIGURES[name] for name in ("f1", "ap")}
+METRICS = {name: SUMMARY_METRICS[name] for name in ("f1", "ap")}
 
 
 def main() -> None:
-    """Compare pairs of methods at every site, and write what was found."""
+    """Compare pairs of methods at every site, and write the differences."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=DEFAULT_OUT, help="what experiments.run has written")
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_OUT, help="result file of experiments.shift.run"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS / "by_site.json")
     options = parser.parse_args()
-    roles = json.loads(summary_of(options.results).read_text("utf-8"))
-    cells = finished_cells(kept_of(options.results))
-    told = {}
+    roles = json.loads(summary_path(options.results).read_text("utf-8"))
+    cells = finished_cells(archive_folder(options.results))
+    differences = {}
     for pair in PAIRS:
         names = [roles.get(role, {}).get("name", role) for role in pair]
         sides = comparable(names[0], names[1], cells)
         if all(sides):
-            told[" - ".join(pair)] = {site: difference(sides[0], sides[1], site) for site in SITES}
-    print(json.dumps(told, indent=1))
-    write_result(options.out, {"shared": SHARED, "differences": told}, ("numpy",))
+            differences[" - ".join(pair)] = {site: difference(sides[0], sides[1], site) for site in SITES}
+    print(json.dumps(differences, indent=1))
+    write_result(options.out, {"shared": SHARED, "differences": differences}, ("numpy",))
 
 
 def difference(first: Sequence[Path], second: Sequence[Path], site: str) -> dict[str, Any]:
-    """What the mean over the seeds of one method is more than that of another at a site, with intervals."""
-    told: dict[str, Any] = {"seeds": [len(first), len(second)]}
-    for figure, metric in METRICS.items():
-        own, others = (
-            [at_site(cell / "evaluation", site, cuts=figure == "f1") for cell in cells]
+    """Return the mean over seeds of one method minus that of another at a site, with intervals."""
+    result: dict[str, Any] = {"seeds": [len(first), len(second)]}
+    for name, metric in METRICS.items():
+        rankings, others = (
+            [ranking_at_site(cell / "evaluation", site, at_threshold=name == "f1") for cell in cells]
             for cells in (first, second)
         )
-        found = mean_interval(metric, own, others, RESAMPLES)
-        told[figure] = with_bounds(found)
-    return {**told, "recordings": len(own[0].truths)}
+        result[name] = with_bounds(mean_interval(metric, rankings, others, RESAMPLES))
+    return {**result, "recordings": len(rankings[0].ground_truth)}
 
 
-def at_site(folder: Path, site: str, *, cuts: bool) -> Ranking:
-    """What a detector found at a site: all of it, or what its threshold cuts."""
+def ranking_at_site(folder: Path, site: str, *, at_threshold: bool) -> RankedPredictions:
+    """Return the predictions of a detector at a site: all, or those above its threshold."""
     name = SITES[site]
     chunks = pq.read_table(folder / CHUNKS, filters=pc.field("set") == name)
     recordings = chunks["recording_id"].unique().to_pylist()
-    here = np.array([Path(recording).parts[-2] == site for recording in recordings])
-    number = np.cumsum(here) - 1
+    is_here = np.array([Path(recording).parts[-2] == site for recording in recordings])
+    number = np.cumsum(is_here) - 1
     ranking = ranking_of(str(folder), name)
-    ranking = ranking.above(threshold_of(folder)) if cuts else ranking
-    kept = here[ranking.unit]
-    return Ranking(
-        ranking.score[kept], ranking.overlap[kept], number[ranking.unit[kept]], ranking.truths[here]
+    ranking = ranking.with_min_score(threshold_of(folder)) if at_threshold else ranking
+    kept = is_here[ranking.unit]
+    return RankedPredictions(
+        ranking.score[kept], ranking.overlap[kept], number[ranking.unit[kept]], ranking.ground_truth[is_here]
     )
 
 

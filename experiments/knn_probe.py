@@ -1,13 +1,13 @@
-"""Does pretraining help, on real sound? Nearest neighbours of frozen features on the animal classes of ESC-50.
+"""Evaluate pretraining on real audio: nearest neighbours of frozen features on the animal classes of ESC-50.
 
-The encoder is pretrained through the product's own path (scan, prepare, pretrain) on all recordings of a data folder
-except the clips of the probe, then frozen. Calls are short, so a clip's vector is the highest value over time of its
-tokens' features, band by band, whitened. It stands against the same reading of an untrained encoder, and against that
-reading of the log-mel which serves it best, mean or other. A clip is named by its five nearest neighbours, by cosine,
-among the other folds' clips that come from other recordings. All readings that were looked at are written beside.
+The encoder is pretrained with the commands of MAST (scan, prepare, pretrain) on all recordings of a data folder except
+the clips of the probe, then frozen. Calls are short, so the vector of a clip is the maximum over time of its token
+features in each band, whitened. It is compared with the same pooling of an untrained encoder, and with the pooling of
+the log-mel that has the highest accuracy. A clip is labelled by its five nearest neighbours, by cosine, among the clips
+of other folds and other recordings. The result has the accuracy of all poolings.
 
     python -m experiments.knn_probe DATA
-    OMP_NUM_THREADS=1 python -m experiments.knn_probe DATA --pretrain-only 1    one seed, to run several at once
+    OMP_NUM_THREADS=1 python -m experiments.knn_probe DATA --pretrain-only 1    one seed, to run several in parallel
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ import torch
 from benchmarks.results import write_result
 from numpy.typing import NDArray
 
-from mast.config import Study, checked
-from mast.datasets.preparing import prepare_study, read_normalisation
+from mast.audio.spectrogram import LogMel
+from mast.config import Study, validate
+from mast.datasets.prepare import prepare_study, read_normalisation
 from mast.models.devices import autocast
 from mast.models.encoder import SIZES, Encoder
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_encoder
-from mast.normalisation import mean_centred
-from mast.recordings.prepare import prepare
+from mast.normalisation import remove_dc_offset
 from mast.recordings.scan import scan
-from mast.recordings.store import AudioStore, to_float
-from mast.spectrogram import LogMel
-from mast.study.products import STORE
+from mast.store.audio_store import AudioStore, to_float
+from mast.store.prepare import prepare
+from mast.study.artifacts import STORE
 from mast.training.pretrain import pretrain_study
-from mast.training.run import Run
+from mast.training.run_dir import TrainingRun
 
 PROBE = "esc50-animals-and-weather"
 NEIGHBOURS = 5
-SLOWED = {"whombat-bats": 10, "batdetect2-example": 10}
-"""Bats, heard at a tenth of their speed."""
+TIME_EXPANSION = {"whombat-bats": 10, "batdetect2-example": 10}
+"""Time expansion of the sources with bats."""
 
 HEADLINE = "max, whitened"
 Vectors = NDArray[np.float32]
@@ -51,7 +51,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Clips:
-    """The clips of the probe: what each is, which fold it is in, and which recording it was cut from."""
+    """The clips of the probe with their labels, folds and source recordings."""
 
     names: list[str]
     labels: NDArray[np.str_]
@@ -60,33 +60,33 @@ class Clips:
 
 
 def main() -> None:
-    """Pretrain with each seed, probe, and write the figures."""
+    """Pretrain with each seed, evaluate, and write the metrics."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
     parser.add_argument(
-        "--work", type=Path, default=Path("knn_probe"), help="where runs are kept and resumed"
+        "--work", type=Path, default=Path("knn_probe"), help="folder for runs, which are resumed"
     )
     parser.add_argument("--out", type=Path, default=Path("experiments/results/knn_probe.json"))
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--pretrain-only", type=int, metavar="SEED", help="pretrain with one seed and stop")
-    parser.add_argument("--files", type=int, help="use only so many files of each source, for a quick look")
+    parser.add_argument("--files", type=int, help="maximum number of files per source, for a quick test")
     options = parser.parse_args()
     clips = read_clips(options.data / PROBE / "recordings.csv")
     study = study_of(options.data, options.work, clips, options.files, options.epochs)
     if not (options.work / "study" / "normalisation.json").exists():
-        scan(study.collections, str(Path(study.work) / "recordings.parquet"))
+        scan(study.collections, str(Path(study.work_dir) / "recordings.parquet"))
         prepare_study(study)
     if options.pretrain_only is not None:
-        pretrained(study, options.work, options.pretrain_only)
+        pretrain(study, options.work, options.pretrain_only)
         return
     probe = probe_store(options.data, options.work, clips, study)
-    readings: dict[str, dict[str, list[float]]] = {}
+    poolings: dict[str, dict[str, list[float]]] = {}
     losses = []
     for seed in range(options.seeds):
-        run = pretrained(study, options.work, seed)
+        run = pretrain(study, options.work, seed)
         losses.append([item["loss"] for item in run.read() if "loss" in item][-1])
         loaded = load_encoder(str(run.model))
         torch.manual_seed(seed)
@@ -97,24 +97,24 @@ def main() -> None:
             "pretrained": token_maps(loaded.network, loaded.frontend, probe, clips),
         }
         for name, clip_map in maps.items():
-            for reading, value in read(clip_map, clips).items():
-                readings.setdefault(reading, {}).setdefault(name, []).append(value)
-        print(seed, {name: values[-1] for name, values in readings[HEADLINE].items()}, flush=True)
-    figures = {
-        **readings[HEADLINE],
-        "logmel": max((item["logmel"] for item in readings.values()), key=np.mean),
+            for pooling, value in evaluate_poolings(clip_map, clips).items():
+                poolings.setdefault(pooling, {}).setdefault(name, []).append(value)
+        print(seed, {name: values[-1] for name, values in poolings[HEADLINE].items()}, flush=True)
+    accuracies = {
+        **poolings[HEADLINE],
+        "logmel": max((item["logmel"] for item in poolings.values()), key=np.mean),
     }
     provenance = read_normalisation(study).provenance
-    means = {name: round(float(np.mean(values)), 4) for name, values in figures.items()}
+    means = {name: round(float(np.mean(values)), 4) for name, values in accuracies.items()}
     write_result(
         options.out,
         {
-            **figures,
+            **accuracies,
             "mean": means,
             "gain_over_random": round(means["pretrained"] - means["random"], 4),
             "gain_over_logmel": round(means["pretrained"] - means["logmel"], 4),
-            "reading": HEADLINE,
-            "readings": readings,
+            "pooling": HEADLINE,
+            "poolings": poolings,
             "last_losses": losses,
             "neighbours": NEIGHBOURS,
             "clips": len(clips.names),
@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def read_clips(table: Path) -> Clips:
-    """Animal clips of ESC-50 and what is known about them."""
+    """Read the animal clips of ESC-50 with their metadata."""
     with table.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["role"] == "animal"]
     return Clips(
@@ -145,41 +145,43 @@ def read_clips(table: Path) -> Clips:
 
 
 def study_of(data: Path, work: Path, clips: Clips, files: int | None, epochs: int) -> Study:
-    """A study of every source in the data folder, without the clips of the probe."""
-    held = set(clips.names)
+    """Create a study of every source in the data folder, without the clips of the probe."""
+    excluded = set(clips.names)
     collections: dict[str, Mapping[str, Any]] = {}
     for folder in sorted(path for path in data.iterdir() if (path / "audio").is_dir()):
-        sound = [path for path in sorted((folder / "audio").rglob("*")) if path.is_file()]
+        files_in_source = [path for path in sorted((folder / "audio").rglob("*")) if path.is_file()]
         link_all(
-            [path for path in sound if path.name not in held][:files], folder / "audio", work / folder.name
+            [path for path in files_in_source if path.name not in excluded][:files],
+            folder / "audio",
+            work / folder.name,
         )
         collections[folder.name] = {
             "root": str((work / folder.name).absolute()),
             "time_zone": "UTC",
-            "time_expansion": SLOWED.get(folder.name, 1),
+            "time_expansion": TIME_EXPANSION.get(folder.name, 1),
         }
     settings = {
-        "work": str((work / "study").absolute()),
+        "work_dir": str((work / "study").absolute()),
         "collections": collections,
-        "chunking": {"chunk_s": 5.12, "hop_s": 2.56, "min_filled": 0.4},
+        "chunking": {"chunk_s": 5.12, "hop_s": 2.56, "min_audio_fraction": 0.4},
         "normalisation": "dataset",
         "model": {"size": "tiny"},
         "pretrain": {
             "epochs": epochs,
             "warmup_epochs": epochs / 10,
-            "batch": 16,
+            "batch_size": 16,
             "lr": 1e-3,
             "min_lr": 1e-5,
             "masking": "random",
             "decoder": "plain",
-            "normalised_patches": False,
+            "norm_pix_loss": False,
         },
     }
-    return checked(Study, settings, "knn_probe")
+    return validate(Study, settings, "knn_probe")
 
 
 def link_all(files: Sequence[Path], root: Path, folder: Path) -> None:
-    """Files below another folder, without copying them."""
+    """Create symbolic links to files, with the same relative paths in another folder."""
     for path in files:
         link = folder / path.relative_to(root)
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +190,7 @@ def link_all(files: Sequence[Path], root: Path, folder: Path) -> None:
 
 
 def probe_store(data: Path, work: Path, clips: Clips, study: Study) -> AudioStore:
-    """The clips of the probe, prepared as the study's sound is."""
+    """Prepare the clips of the probe like the audio of the study."""
     audio = data / PROBE / "audio"
     link_all([audio / name for name in clips.names], audio, work / "probe")
     collection = {
@@ -202,8 +204,8 @@ def probe_store(data: Path, work: Path, clips: Clips, study: Study) -> AudioStor
     return AudioStore(str(work / f"probe-{STORE}"))
 
 
-def places_of(store: AudioStore, clips: Clips) -> NDArray[np.int64]:
-    """Where each clip begins in the store. → (N, 2)"""
+def locations_of(store: AudioStore, clips: Clips) -> NDArray[np.int64]:
+    """Return the location of each clip in the store. → (N, 2)"""
     rows = dict(
         zip(
             store.recordings["recording_id"].to_pylist(),
@@ -214,10 +216,10 @@ def places_of(store: AudioStore, clips: Clips) -> NDArray[np.int64]:
     return np.array([(rows[f"probe/{name}"], 0) for name in clips.names], np.int64)
 
 
-def pretrained(study: Study, work: Path, seed: int) -> Run:
-    """The study's encoder after pretraining with a seed; the minutes it took are kept beside it."""
+def pretrain(study: Study, work: Path, seed: int) -> TrainingRun:
+    """Pretrain the encoder of the study with a seed, and write the duration in minutes beside it."""
     seeded = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"seed": seed})})
-    run, started = Run(work / f"seed_{seed}"), time.monotonic()
+    run, started = TrainingRun(work / f"seed_{seed}"), time.monotonic()
     if not run.is_finished:
         pretrain_study(seeded, run)
         (run.folder / "minutes.txt").write_text(f"{(time.monotonic() - started) / 60:.1f}")
@@ -225,60 +227,66 @@ def pretrained(study: Study, work: Path, seed: int) -> Run:
 
 
 def token_maps(encoder: Encoder, frontend: FrontEnd, store: AudioStore, clips: Clips) -> Vectors:
-    """Features of each clip's tokens. → (N, T/16, F/16 · C)"""
-    places, samples = places_of(store, clips), store.layout.step_samples
+    """Compute the token features of each clip. → (N, T/16, F/16 · C)"""
+    locations, samples = locations_of(store, clips), store.layout.block_samples
     maps = []
-    for first in range(0, len(places), 16):
-        chosen = places[first : first + 16]
-        sound = torch.from_numpy(store.read(chosen, samples))
-        filled = torch.from_numpy(store.filled(chosen, samples))
+    for first in range(0, len(locations), 16):
+        chosen = locations[first : first + 16]
+        samples_read = torch.from_numpy(store.read(chosen, samples))
+        valid_samples = torch.from_numpy(store.valid_lengths(chosen, samples))
         with torch.inference_mode(), autocast("cpu"):
-            maps.append(encoder(frontend(sound, filled)).float().permute(0, 3, 2, 1).flatten(2).numpy())
+            maps.append(
+                encoder(frontend(samples_read, valid_samples)).float().permute(0, 3, 2, 1).flatten(2).numpy()
+            )
     return np.concatenate(maps)
 
 
 def level_maps(study: Study, store: AudioStore, clips: Clips) -> Vectors:
-    """Log-mel of each clip, the simplest thing one could compare; all clips are equally long. → (N, T, F)"""
-    places, samples = places_of(store, clips), store.layout.step_samples
-    filled = torch.from_numpy(store.filled(places, samples))
-    waves = mean_centred(torch.from_numpy(to_float(store.read(places, samples))), filled)
+    """Compute the log-mel of each clip, the simplest baseline; all clips have equal lengths. → (N, T, F)"""
+    locations, samples = locations_of(store, clips), store.layout.block_samples
+    valid_samples = torch.from_numpy(store.valid_lengths(locations, samples))
+    waves = remove_dc_offset(torch.from_numpy(to_float(store.read(locations, samples))), valid_samples)
     logmel = LogMel(study.spectrogram, store.layout.sample_rate_hz)
-    levels: Vectors = logmel(waves)[:, :, : logmel.frames_in(int(filled.min()))].transpose(1, 2).numpy()
+    levels: Vectors = (
+        logmel(waves)[:, :, : logmel.num_frames(int(valid_samples.min()))].transpose(1, 2).numpy()
+    )
     return levels
 
 
-def read(clip_map: Vectors, clips: Clips) -> dict[str, float]:
-    """Accuracy of vectors made in several ways from what a clip has at every moment."""
-    ways = {"mean": clip_map.mean(axis=1), "max": clip_map.max(axis=1)}
-    ways["mean and deviation"] = np.concatenate([ways["mean"], clip_map.std(axis=1)], axis=1)
+def evaluate_poolings(clip_map: Vectors, clips: Clips) -> dict[str, float]:
+    """Return the accuracy of each pooling of the features over time."""
+    pooled = {"mean": clip_map.mean(axis=1), "max": clip_map.max(axis=1)}
+    pooled["mean and deviation"] = np.concatenate([pooled["mean"], clip_map.std(axis=1)], axis=1)
     return {
-        **{name: accuracy(vectors, clips) for name, vectors in ways.items()},
-        **{f"{name}, whitened": accuracy(vectors, clips, whitened=64) for name, vectors in ways.items()},
+        **{name: accuracy(vectors, clips) for name, vectors in pooled.items()},
+        **{f"{name}, whitened": accuracy(vectors, clips, whitened=64) for name, vectors in pooled.items()},
     }
 
 
 def accuracy(features: Vectors, clips: Clips, whitened: int = 0) -> float:
-    """Share of clips that most of their nearest neighbours name rightly; a tie goes to the nearest of the tied.
+    """Return the fraction of clips labelled correctly by the majority of their nearest neighbours.
 
-    Neighbours are of other folds and of other source recordings; nearness is the cosine of centred vectors, of their
-    first so many principal components with equal weight where they are `whitened`.
+    A tie goes to the nearest of the tied labels. Neighbours are from other folds and other source recordings. Similarity
+    is the cosine of centred vectors, projected to `whitened` principal components of equal variance if that is not 0.
     """
-    right = 0
+    correct = 0
     for fold in np.unique(clips.folds):
-        asked = clips.folds == fold
-        known = ~asked & ~np.isin(clips.sources, clips.sources[asked])
-        centre = features[known].mean(axis=0)
-        there, here = features[known] - centre, features[asked] - centre
+        is_query = clips.folds == fold
+        is_reference = ~is_query & ~np.isin(clips.sources, clips.sources[is_query])
+        centre = features[is_reference].mean(axis=0)
+        references, queries = features[is_reference] - centre, features[is_query] - centre
         if whitened:
-            _, lengths, axes = np.linalg.svd(there.astype(np.float64), full_matrices=False)
-            kept = min(whitened, int((lengths > 1e-6 * lengths[0]).sum()))
-            turn = axes[:kept].T / (lengths[:kept] + 1e-3 * lengths[0])
-            there, here = there @ turn, here @ turn
-        near = _unit(here) @ _unit(there).T
-        for row, label in zip(np.argsort(-near, axis=1)[:, :NEIGHBOURS], clips.labels[asked], strict=True):
-            names = list(clips.labels[known][row])
-            right += max(names, key=lambda name: (names.count(name), -names.index(name))) == label
-    return round(right / len(clips.names), 4)
+            _, lengths, axes = np.linalg.svd(references.astype(np.float64), full_matrices=False)
+            rank = min(whitened, int((lengths > 1e-6 * lengths[0]).sum()))
+            projection = axes[:rank].T / (lengths[:rank] + 1e-3 * lengths[0])
+            references, queries = references @ projection, queries @ projection
+        similarity = _unit(queries) @ _unit(references).T
+        for row, label in zip(
+            np.argsort(-similarity, axis=1)[:, :NEIGHBOURS], clips.labels[is_query], strict=True
+        ):
+            labels = list(clips.labels[is_reference][row])
+            correct += max(labels, key=lambda name: (labels.count(name), -labels.index(name))) == label
+    return round(correct / len(clips.names), 4)
 
 
 def _unit(values: Vectors) -> Vectors:

@@ -1,9 +1,9 @@
-"""The resolution bottleneck: narrow calls found with the upsampling adapter, and with the encoder's own coarse grid.
+"""Compare the recall of narrow-band calls with the upsampling adapter and with the coarse grid of the encoder.
 
-Noise with tones 100 to 500 Hz wide at known places becomes recordings with tables, which pass through the product's own
-path: scan, splits, prepare, train from scratch, then detection on the test split. The two detectors differ in their
-adapter alone: `upsampling` looks every 8 frames and 4 bins, `none` on the encoder's grid of 16 × 16 (paper, Corollary on
-narrow-band events).
+Synthetic recordings are noise with tones of 100 to 500 Hz bandwidth, with annotation tables. They are processed with the
+commands of MAST: scan, split, prepare, training from scratch, then detection on the test split. The two detectors differ
+only in their adapter: `upsampling` predicts every 8 frames and 4 bins, `none` on the encoder's grid of 16 × 16 (paper,
+Corollary on narrow-band events).
 
     python -m experiments.narrow_band
 """
@@ -24,27 +24,27 @@ from benchmarks.results import write_result
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from mast.audio.spectrogram import MelGrid, chunk_frames
 from mast.cli import app
 from mast.config import Study, load_study
-from mast.datasets.examples import detection_examples
-from mast.datasets.order import randomness
-from mast.detection.chunks import BoxFinder
-from mast.evaluation.matching import Boxes, match
+from mast.datasets.sampler import make_rng
+from mast.datasets.study_datasets import detection_dataset
+from mast.detection.chunk_detector import ModelChunkDetector
+from mast.evaluation.matching import GroupedBoxes, match
 from mast.models.loading import load_detector
-from mast.recordings.store import AudioStore
-from mast.spectrogram import MelGrid, frames_of
 from mast.storage import join
-from mast.study.products import STORE
-from mast.training.finetune import train_study
-from mast.training.hearing import hear
-from mast.training.run import Run
+from mast.store.audio_store import AudioStore
+from mast.study.artifacts import STORE
+from mast.training.run_dir import TrainingRun
+from mast.training.supervised import train_study
+from mast.training.validation import predict
 
 RATE_HZ, MINUTE_S = 16_000, 60
 BANDWIDTHS_HZ = (100, 200, 300, 400, 500)
 
 
 def main() -> None:
-    """Make the sound, train both detectors, and write how many calls of each width they find."""
+    """Generate the recordings, train both detectors, and write their recall by bandwidth."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,24 +55,24 @@ def main() -> None:
     parser.add_argument("--size", default="tiny")
     options = parser.parse_args()
     file = write_study(options.work, options.minutes)
-    figures: dict[str, Any] = {"recall": {}, "precision": {}, "threshold": {}, "mean_iou": {}}
+    metrics: dict[str, Any] = {"recall": {}, "precision": {}, "threshold": {}, "mean_iou": {}}
     for adapter in ("upsampling", "none"):
         study = load_study(
             file,
             [f"model.adapter={adapter}", f"model.size={options.size}", f"train.epochs={options.epochs}"],
         )
-        run = Run(options.work / "runs" / adapter)
+        run = TrainingRun(options.work / "runs" / adapter)
         train_study(study, run)
-        found = recall_by_width(study, run)
-        for name, value in found.items():
-            figures[name][adapter] = value
-        print(adapter, found, flush=True)
+        values = recall_by_width(study, run)
+        for name, value in values.items():
+            metrics[name][adapter] = value
+        print(adapter, values, flush=True)
     settings = {"minutes": options.minutes, "epochs": options.epochs, "size": options.size, "min_iou": 0.5}
-    write_result(options.out, {**figures, **settings}, ("torch", "timm", "numpy"))
+    write_result(options.out, {**metrics, **settings}, ("torch", "timm", "numpy"))
 
 
 def write_study(work: Path, minutes: int) -> Path:
-    """Recordings of a minute, a table of their calls, and a study of them, prepared. → its file"""
+    """Write one-minute recordings, a table of their calls, and a prepared study; return the study file."""
     card, file = work / "card", work / "study.yaml"
     if not file.exists():
         card.mkdir(parents=True, exist_ok=True)
@@ -81,18 +81,18 @@ def write_study(work: Path, minutes: int) -> Path:
             writer.writerow(["recording", "start_s", "end_s", "low_hz", "high_hz", "label"])
             for minute in range(minutes):
                 name = f"20240101_{minute // 60:02}{minute % 60:02}00.wav"
-                sound, calls = recording(minute)
-                soundfile.write(card / name, sound, RATE_HZ, subtype="PCM_16")
+                samples, calls = recording(minute)
+                soundfile.write(card / name, samples, RATE_HZ, subtype="PCM_16")
                 writer.writerows([name, *call, "call"] for call in calls)
         settings: Mapping[str, Any] = {
-            "work": "work",
+            "work_dir": "work",
             "collections": {"card": {"root": "card", "time_zone": "UTC"}},
             "annotations": [{"path": "calls.csv", "format": "csv"}],
             "splits": {"block_s": 60, "guard_s": 0},
             "chunking": {"chunk_s": 2.56, "hop_s": 2.56},
             "normalisation": "band-median",
             "train": {
-                "batch": 16,
+                "batch_size": 16,
                 "lr": 1e-3,
                 "warmup_epochs": 1,
                 "ema_decay": 0.99,
@@ -100,17 +100,17 @@ def write_study(work: Path, minutes: int) -> Path:
             },
         }
         file.write_text(yaml.safe_dump(dict(settings)), "utf-8")
-    for verb in ("scan", "splits", "prepare"):
-        done = CliRunner().invoke(app, [verb, str(file)])
-        if done.exit_code:
-            raise SystemExit(done.output)
+    for command in ("scan", "split", "prepare"):
+        result = CliRunner().invoke(app, [command, str(file)])
+        if result.exit_code:
+            raise SystemExit(result.output)
     return file
 
 
 def recording(seed: int) -> tuple[NDArray[np.float64], list[tuple[float, float, float, float]]]:
-    """A minute of noise with about forty tones, each of one of the widths, none over another. → sound, calls"""
-    rng = randomness(1, seed)
-    sound = rng.normal(0, 0.01, MINUTE_S * RATE_HZ)
+    """Generate one minute of noise with 45 tones of random bandwidth that do not overlap; return samples and calls."""
+    rng = make_rng(1, seed)
+    samples = rng.normal(0, 0.01, MINUTE_S * RATE_HZ)
     calls = []
     for slot in range(MINUTE_S // 2 * 3 // 2):
         start_s = slot * 4 / 3 + rng.uniform(0.05, 0.4)
@@ -120,38 +120,40 @@ def recording(seed: int) -> tuple[NDArray[np.float64], list[tuple[float, float, 
         sweep = low_hz + width_hz * time_s / length_s
         tone = np.sin(2 * np.pi * np.cumsum(sweep) / RATE_HZ) * rng.uniform(0.01, 0.04)
         first = round(start_s * RATE_HZ)
-        sound[first : first + len(tone)] += tone
+        samples[first : first + len(tone)] += tone
         calls.append((start_s, start_s + length_s, low_hz, low_hz + width_hz))
-    return sound, calls
+    return samples, calls
 
 
-def recall_by_width(study: Study, run: Run) -> dict[str, Any]:
-    """Share of the test split's calls found at IoU 0.5, by width, and how many boxes are right."""
-    store, loaded = AudioStore(join(study.work, STORE)), load_detector(str(run.model))
-    held = detection_examples(study, store, "test").chunks
-    heard = hear(BoxFinder(loaded, study.detection, "cpu"), store, held)
-    every, found = np.arange(len(held)), heard.found
-    truths = [own.double().numpy() for own in heard.truths]
+def recall_by_width(study: Study, run: TrainingRun) -> dict[str, Any]:
+    """Return recall at IoU 0.5 on the test split by bandwidth, precision, threshold and mean IoU."""
+    store, loaded = AudioStore(join(study.work_dir, STORE)), load_detector(str(run.model))
+    test_set = detection_dataset(study, store, "test").chunks
+    predicted = predict(ModelChunkDetector(loaded, study.detection, "cpu"), store, test_set)
+    chunks, predictions = np.arange(len(test_set)), predicted.predictions
+    ground_truth = [boxes.double().numpy() for boxes in predicted.ground_truth]
     threshold = loaded.description.thresholds["score"]
-    boxes = Boxes(
-        np.repeat(every, [len(item.boxes) for item in found]),
-        np.concatenate([item.boxes.double().numpy() for item in found]),
-        np.concatenate([item.scores.double().numpy() for item in found]),
+    boxes = GroupedBoxes(
+        np.repeat(chunks, [len(item.boxes) for item in predictions]),
+        np.concatenate([item.boxes.double().numpy() for item in predictions]),
+        np.concatenate([item.scores.double().numpy() for item in predictions]),
     )
-    kept = boxes.score >= threshold  # type: ignore[operator]
-    boxes = Boxes(boxes.group[kept], boxes.bounds[kept], boxes.score[kept])  # type: ignore[index]
-    known = Boxes(np.repeat(every, [len(own) for own in truths]), np.concatenate(truths), None)
-    matches = match(boxes, known)
-    is_found = matches.is_found(len(known.bounds))
-    width_hz = widths_hz(study, known.bounds)
+    is_above = boxes.score >= threshold  # type: ignore[operator]
+    boxes = GroupedBoxes(boxes.group[is_above], boxes.bounds[is_above], boxes.score[is_above])  # type: ignore[index]
+    annotations = GroupedBoxes(
+        np.repeat(chunks, [len(item) for item in ground_truth]), np.concatenate(ground_truth), None
+    )
+    matches = match(boxes, annotations)
+    is_recalled = matches.is_recalled(len(annotations.bounds))
+    width_hz = widths_hz(study, annotations.bounds)
     edges = (0, *(width + 50 for width in BANDWIDTHS_HZ))
     recall = {
-        str(width): round(float(is_found[(width_hz > low) & (width_hz <= high)].mean()), 4)
+        str(width): round(float(is_recalled[(width_hz > low) & (width_hz <= high)].mean()), 4)
         for width, low, high in zip(BANDWIDTHS_HZ, edges[:-1], edges[1:], strict=True)
     }
     hits = matches.is_hit
     return {
-        "recall": {**recall, "all": round(float(is_found.mean()), 4)},
+        "recall": {**recall, "all": round(float(is_recalled.mean()), 4)},
         "precision": round(float(hits.mean()), 4) if len(hits) else None,
         "threshold": round(threshold, 4),
         "mean_iou": round(float(matches.overlap[hits].mean()), 4) if hits.any() else None,
@@ -159,12 +161,12 @@ def recall_by_width(study: Study, run: Run) -> dict[str, Any]:
 
 
 def widths_hz(study: Study, bounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Width in Hz of boxes in frames and bins, to the nearest of the widths that were made. (N, 4) → (N,)"""
-    grid = MelGrid(study.spectrogram, frames_of(study.chunking.chunk_s, study.spectrogram))
-    events = grid.to_events(torch.from_numpy(bounds)).numpy()
-    measured = events[:, 3] - events[:, 1]
-    made = np.array(BANDWIDTHS_HZ, float)
-    nearest: NDArray[np.float64] = made[np.abs(measured[:, None] - made).argmin(axis=1)]
+    """Return the width in Hz of boxes in frames and bins, rounded to one of the bandwidths. (N, 4) → (N,)"""
+    grid = MelGrid(study.spectrogram, chunk_frames(study.chunking.chunk_s, study.spectrogram))
+    events = grid.boxes_to_events(torch.from_numpy(bounds)).numpy()
+    width_hz = events[:, 3] - events[:, 1]
+    bandwidths = np.array(BANDWIDTHS_HZ, float)
+    nearest: NDArray[np.float64] = bandwidths[np.abs(width_hz[:, None] - bandwidths).argmin(axis=1)]
     return nearest
 
 

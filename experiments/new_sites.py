@@ -1,13 +1,12 @@
-"""Trained detectors at sites that are made up anew, and that played no part in any choice.
+"""Evaluate trained detectors at new simulated sites that were not used for any choice.
 
-    python -m experiments.new_sites DATA shift/small/cells/fcos_band_median/0 shift/small/cells/at_once_detail/0
+    python -m experiments.new_sites DATA shift/small/cells/fcos_band_median/0 shift/small/cells/joint_synthetic_hybrid/0
 
-The folders are cells of the shift benchmark; those of one method are its seeds, and the first method is what the others
-are compared with. Sites, days and minutes follow from another seed, and no detector has heard any of them, not even
-without labels. Which animal and which background stands on which shelf stays as it was: on the sets that are called
-temporal, site and unseen no detector has heard an animal or a background before; on the in-domain set they are those of
-the labels, at another site. Thresholds are those that detectors were saved with. Writes
-experiments/results/new_sites.json.
+The folders are cells of the shift benchmark; cells of one method are its seeds, and the other methods are compared with
+the first method. Sites, days and minutes are sampled with another seed, and no detector was trained on them, not even
+without annotations. The partitions of animals and backgrounds stay the same: the test sets temporal, site and unseen
+contain no animal and no background from any training data; the in-domain set contains those of the annotated training
+data, at another site. Detectors use their saved thresholds. Writes experiments/results/new_sites.json.
 """
 
 from __future__ import annotations
@@ -18,56 +17,58 @@ from pathlib import Path
 
 from benchmarks.results import write_result
 
-from experiments.baselines.finding import evaluate_baseline
-from experiments.run import RESULTS, Table
+from experiments.baselines.evaluate import evaluate_baseline
 from experiments.shift.methods import METHODS
-from experiments.shift.summary import Held, differences_of, figures_of, held_of
-from experiments.soundscapes.world import SIZES
+from experiments.shift.run import RESULTS, Benchmark
+from experiments.shift.summary import CellRankings, mean_differences, mean_metrics, rankings_of
+from experiments.soundscapes.sites import SIZES
 from mast.config import load_study
-from mast.detection.evaluate import evaluate_study
-from mast.evaluation.intervals import RESAMPLES
+from mast.evaluation.bootstrap import RESAMPLES
+from mast.evaluation.evaluate import evaluate_study
 from mast.models.checkpoint import load_model
 
 
 def main() -> None:
-    """Evaluate every cell at the new sites, and write figures and differences."""
+    """Evaluate every cell at the new sites, and write metrics and differences."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path, help="folder of the sources")
+    parser.add_argument("data", type=Path, help="folder of the source recordings")
     parser.add_argument("cells", nargs="+", type=Path)
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument(
-        "--world", type=int, default=1, help="seed of the new sites; the benchmark's own is 0"
+        "--world", type=int, default=1, help="seed of the new sites; that of the benchmark is 0"
     )
     parser.add_argument("--work", type=Path, default=Path("new_sites"))
     parser.add_argument("--out", type=Path, default=RESULTS / "new_sites.json")
     options = parser.parse_args()
     folder = options.work / f"{options.size}_{options.world}"
-    table = Table(options.data, folder, options.size, (), world=options.world)
-    held: dict[str, list[Held]] = {}
+    benchmark = Benchmark(options.data, folder, options.size, (), world=options.world)
+    rankings: dict[str, list[CellRankings]] = {}
     for cell in options.cells:
         method, seed = cell.parts[-2:]
-        held.setdefault(method, []).append(held_of(heard(table, method, int(seed), cell / "model")))
+        evaluated = evaluate_cell(benchmark, method, int(seed), cell / "model")
+        rankings.setdefault(method, []).append(rankings_of(evaluated))
         print(f"{method} {seed}", flush=True)
-    first, *others = held
-    told = {
+    first, *others = rankings
+    results = {
         "world": options.world,
         "cells": ["/".join(cell.parts[-2:]) for cell in options.cells],
-        "detectors": {name: figures_of(own, RESAMPLES) for name, own in held.items()},
+        "detectors": {name: mean_metrics(cells, RESAMPLES) for name, cells in rankings.items()},
         "differences": {
-            f"{name} - {first}": differences_of(held[name], held[first], RESAMPLES) for name in others
+            f"{name} - {first}": mean_differences(rankings[name], rankings[first], RESAMPLES)
+            for name in others
         },
     }
-    write_result(options.out, {"size": options.size, **told}, ("torch", "numpy"))
-    print(json.dumps(told, indent=1))
+    write_result(options.out, {"size": options.size, **results}, ("torch", "numpy"))
+    print(json.dumps(results, indent=1))
 
 
-def heard(table: Table, method: str, seed: int, model: Path) -> Path:
-    """A detector's evaluation on all sets of another world, made if it is not there. → the folder it is in"""
-    folder = table.cells / method / str(seed) / load_model(str(model))[0].identity
+def evaluate_cell(benchmark: Benchmark, method: str, seed: int, model: Path) -> Path:
+    """Return the folder of a detector's evaluation on all sets of another world; evaluate it if necessary."""
+    folder = benchmark.cells / method / str(seed) / load_model(str(model))[0].identity
     if not (folder / "evaluation" / "results.json").exists():
-        study = load_study(table.study_file, METHODS[method].settings)
+        study = load_study(benchmark.study_file, METHODS[method].settings)
         evaluate = evaluate_baseline if METHODS[method].baseline else evaluate_study
         evaluate(study, str(model), str(folder / "evaluation"))
     return folder

@@ -1,10 +1,10 @@
-"""Eight real chunks, learned by heart from random weights: if a detector cannot do this, it can do nothing.
+"""Overfit a detector with random weights on eight real chunks, as a basic test of training.
 
     python -m experiments.overfit DATA          writes experiments/results/overfit.json
 
 DATA holds `audio/` and `annotations.csv` (MAST's plain CSV), such as twenty minutes of the BIRDeep recorder AM1. A tiny
-detector with the paper's adapter sees the same chunks again and again, without augmentation; then the saved model is
-loaded and asked for their boxes.
+detector with the paper's adapter is trained on the same chunks in every step, without augmentation; then the saved
+model is loaded and predicts their boxes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from benchmarks.results import write_result
 
 from mast.cli import app
 from mast.config import load_study
-from mast.datasets.loading import FixedChunks
-from mast.datasets.order import spread
-from mast.detection.chunks import BoxFinder
+from mast.datasets.loader import FixedChunkDataset
+from mast.datasets.sampler import evenly_spaced
+from mast.detection.chunk_detector import ModelChunkDetector
 from mast.models.loading import load_detector
-from mast.recordings.store import AudioStore
 from mast.storage import join
-from mast.study.products import STORE
-from mast.training.devices import start_fabric
-from mast.training.finetune import FinetuneRecipe
-from mast.training.hearing import hear
-from mast.training.loop import Progress, Sound, train
-from mast.training.run import Run
+from mast.store.audio_store import AudioStore
+from mast.study.artifacts import STORE
+from mast.training.fabric import start_fabric
+from mast.training.loop import Progress, TrainingSet, train
+from mast.training.run_dir import TrainingRun
+from mast.training.supervised import DetectorTask
 from mast.training.thresholds import choose_threshold
+from mast.training.validation import predict
 
 RESULT = Path(__file__).parent / "results" / "overfit.json"
 
 
 def main() -> None:
-    """Prepare, learn, ask, write down."""
+    """Prepare the data, train, predict, and write the metrics."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -53,15 +53,15 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True)
     study_file = write_study(options.work, options.data, options.steps, options.lr)
-    for verb in ("scan", "splits", "prepare"):
-        app([verb, str(study_file)], standalone_mode=False)
-    figures = overfit(study_file, options.chunks)
-    write_result(options.out, {**figures, "steps": options.steps, "lr": options.lr}, ("torch",))
+    for command in ("scan", "split", "prepare"):
+        app([command, str(study_file)], standalone_mode=False)
+    metrics = overfit(study_file, options.chunks)
+    write_result(options.out, {**metrics, "steps": options.steps, "lr": options.lr}, ("torch",))
     print(options.out.read_text())
 
 
 def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
-    """A study of the data whose every epoch is one step."""
+    """Write a study of the data in which each epoch is one step."""
     settings = {
         "preset": "laptop",
         "collections": {"data": {"root": str((data / "audio").absolute()), "time_zone": "UTC"}},
@@ -71,7 +71,7 @@ def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
         "normalisation": "band-median",
         "model": {"adapter": "upsampling"},
         "train": {
-            "rehearsed_share": 0,
+            "synthetic_fraction": 0,
             "min_steps": 0,
             "epochs": steps,
             "warmup_epochs": 5,
@@ -87,26 +87,26 @@ def write_study(folder: Path, data: Path, steps: int, lr: float) -> Path:
 
 
 def overfit(study_file: Path, count: int) -> dict[str, float]:
-    """Learn some chunks by heart, and measure what the saved model says of them."""
+    """Train on `count` chunks, and evaluate the saved model on them."""
     study = load_study(study_file)
-    store, run = AudioStore(join(study.work, STORE)), Run(study_file.parent / "run")
-    recipe = FinetuneRecipe(study, store)
-    every = recipe.sound.examples
-    has_boxes = np.flatnonzero([len(own) > 0 for own in every.boxes(np.arange(len(every)))])
-    chosen = has_boxes[spread(len(has_boxes), count)]
-    few = FixedChunks(every.places(0, chosen), every.boxes(chosen))
-    recipe.held = FixedChunks(np.zeros((0, 2), np.int64))
+    store, run = AudioStore(join(study.work_dir, STORE)), TrainingRun(study_file.parent / "run")
+    task = DetectorTask(study, store)
+    examples = task.training_set.examples
+    has_boxes = np.flatnonzero([len(boxes) > 0 for boxes in examples.boxes(np.arange(len(examples)))])
+    chosen = has_boxes[evenly_spaced(len(has_boxes), count)]
+    subset = FixedChunkDataset(examples.locations(0, chosen), examples.boxes(chosen))
+    task.validation_set = FixedChunkDataset(np.zeros((0, 2), np.int64))
     start_s = time.perf_counter()
     fabric = start_fabric(study.train.precision, run)
-    train(recipe, Sound(store, few), study.train, run, fabric, show)
+    train(task, TrainingSet(store, subset), study.train, run, fabric, show)
     seconds = time.perf_counter() - start_s
-    heard = hear(BoxFinder(load_detector(str(run.model)), study.detection), store, few)
-    threshold = choose_threshold(heard, study.detection.min_score)
+    validated = predict(ModelChunkDetector(load_detector(str(run.model)), study.detection), store, subset)
+    threshold = choose_threshold(validated, study.detection.score_threshold)
     loss = [line["loss"] for line in run.read() if "loss" in line][-1]
     return {
         "f1": float(str(threshold.results.get("validation_f1", 0.0))),
         "score_threshold": threshold.score,
-        "boxes": heard.boxes,
+        "boxes": validated.boxes,
         "chunks": count,
         "last_loss": loss,
         "train_s": round(seconds, 1),
@@ -114,7 +114,7 @@ def overfit(study_file: Path, count: int) -> dict[str, float]:
 
 
 def show(progress: Progress) -> None:
-    """A line now and then."""
+    """Print the progress every 20 steps."""
     if progress.step % 20 == 0:
         print(
             f"step {progress.step}: loss {progress.loss:.3f}, {progress.remaining_s:.0f} s left", flush=True

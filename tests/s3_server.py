@@ -1,7 +1,7 @@
-"""A real S3 server for tests: Ceph's gateway with one monitor and one disk, on loopback, gone when the tests are.
+"""Run a real S3 server for tests: Ceph's gateway with one monitor and one disk, on loopback.
 
-It needs the packages radosgw, ceph-mon, ceph-osd and ceph-common (Debian's names); where they are missing, tests that
-want it are skipped and say so.
+It needs the packages radosgw, ceph-mon, ceph-osd and ceph-common (Debian's names). If they are missing, tests that need
+the server are skipped with this reason.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ START_S = 60.0
 
 
 def missing() -> str | None:
-    """Why there can be no server here, or None."""
+    """Return the reason why the server cannot run here, or None."""
     absent = [name for name in PROGRAMS if not shutil.which(name)]
-    return f"no Ceph here: {', '.join(absent)} not installed" if absent else None
+    return f"Ceph is incomplete: {', '.join(absent)} not installed" if absent else None
 
 
 @contextmanager
 def ceph(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a server with its data in `folder`; the variables that lead S3 clients to it."""
+    """Run a server with its data in `folder`; yield the environment variables that configure S3 clients for it."""
     daemons: list[subprocess.Popen[bytes]] = []
     gateway, *monitor = free_ports(3)
     try:
@@ -45,7 +45,7 @@ def ceph(folder: Path) -> Iterator[dict[str, str]]:
         }
     finally:
         for daemon in reversed(daemons):
-            daemon.kill()  # nothing of it is kept
+            daemon.kill()  # its data is discarded
             daemon.wait()
 
 
@@ -68,7 +68,7 @@ def start(folder: Path, daemons: list[subprocess.Popen[bytes]], gateway: int, mo
         )
         return done.returncode == 0
 
-    def must(*command: str) -> None:
+    def run_or_raise(*command: str) -> None:
         if not run(*command):
             raise RuntimeError(f"{' '.join(command)} failed")
 
@@ -83,47 +83,47 @@ def start(folder: Path, daemons: list[subprocess.Popen[bytes]], gateway: int, mo
             )
         )
 
-    rights = ("--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")
-    must("ceph-authtool", "-C", "mon.keyring", "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
-    must("ceph-authtool", "-C", "admin.keyring", "--gen-key", "-n", "client.admin", *rights)
-    must("ceph-authtool", "mon.keyring", "--import-keyring", "admin.keyring")
-    must("monmaptool", "--create", "--clobber", "--fsid", identity, "--addv", "a", address, "monmap")
-    must("ceph-mon", "-i", "a", "--mkfs", "--monmap", "monmap", "--keyring", "mon.keyring")
+    capabilities = ("--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")
+    run_or_raise("ceph-authtool", "-C", "mon.keyring", "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
+    run_or_raise("ceph-authtool", "-C", "admin.keyring", "--gen-key", "-n", "client.admin", *capabilities)
+    run_or_raise("ceph-authtool", "mon.keyring", "--import-keyring", "admin.keyring")
+    run_or_raise("monmaptool", "--create", "--clobber", "--fsid", identity, "--addv", "a", address, "monmap")
+    run_or_raise("ceph-mon", "-i", "a", "--mkfs", "--monmap", "monmap", "--keyring", "mon.keyring")
     daemon("ceph-mon", "-i", "a", "--keyring", f"{folder}/mon/keyring")
-    until(lambda: run("ceph", "--connect-timeout", "5", "-s"))
-    must("ceph", "osd", "new", disk)
-    daemon_rights = ("mon", "allow profile osd", "mgr", "allow profile osd", "osd", "allow *")
-    must("ceph", "auth", "get-or-create", "osd.0", *daemon_rights, "-o", "osd/keyring")
-    must("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", disk, "--keyring", "osd/keyring")
+    wait_until(lambda: run("ceph", "--connect-timeout", "5", "-s"))
+    run_or_raise("ceph", "osd", "new", disk)
+    daemon_capabilities = ("mon", "allow profile osd", "mgr", "allow profile osd", "osd", "allow *")
+    run_or_raise("ceph", "auth", "get-or-create", "osd.0", *daemon_capabilities, "-o", "osd/keyring")
+    run_or_raise("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", disk, "--keyring", "osd/keyring")
     daemon("ceph-osd", "-i", "0", "--keyring", f"{folder}/osd/keyring")
-    must("ceph", "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=here")
-    until(lambda: run("sh", "-c", "ceph osd stat | grep -q '1 up'"))
+    run_or_raise("ceph", "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=here")
+    wait_until(lambda: run("sh", "-c", "ceph osd stat | grep -q '1 up'"))
     daemon("radosgw", "-n", "client.admin")
     keys = (f"--access-key={ACCESS_KEY}", f"--secret-key={SECRET_KEY}")
-    must("radosgw-admin", "user", "create", "--uid=test", "--display-name=test", *keys)
-    until(lambda: answers(gateway))
+    run_or_raise("radosgw-admin", "user", "create", "--uid=test", "--display-name=test", *keys)
+    wait_until(lambda: is_answering(gateway))
 
 
-def until(ready: Callable[[], bool]) -> None:
+def wait_until(is_ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
-    while not ready():
+    while not is_ready():
         if time.monotonic() > deadline:
             raise RuntimeError("Ceph did not start in time")
         time.sleep(0.3)
 
 
-def answers(port: int) -> bool:
+def is_answering(port: int) -> bool:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports of loopback, held all at once so that no two are the same."""
+    """Return free ports of loopback, all reserved at the same time so that no two are the same."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
+    ports = [reserved.getsockname()[1] for reserved in sockets]
+    for reserved in sockets:
+        reserved.close()
     return ports
 
 

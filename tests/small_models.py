@@ -1,14 +1,14 @@
-"""Models smaller than any user has, for tests of what is done with a model and not of what it learns."""
+"""Models smaller than any real one, for tests of model handling rather than of training."""
 
 import pytest
 
-from mast.models.decoder import DECODERS, DecoderShape
 from mast.models.encoder import SIZES, EncoderShape
-from mast.training.starting import WIDTHS
+from mast.models.mae_decoder import DECODERS, DecoderShape
+from mast.training.initialisation import WIDTHS
 
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
-    """Make `model.size: tiny` far smaller than it is, in this process."""
+    """Reduce the size of `model.size: tiny` in this process."""
     patch.setitem(SIZES, "tiny", EncoderShape(width=32, heads=2, depth=2))
     patch.setitem(WIDTHS, "tiny", {"channels": 32, "head_width": 16})
     decoders = {"plain": DecoderShape("plain", 32, 2, 1), "swin": DecoderShape("swin", 32, 2, 2)}

@@ -1,4 +1,4 @@
-"""Every command in the docs runs, and prints what the page says it prints; so do lines of Python, and of R."""
+"""Every command in the docs runs and prints what the page shows; so do the Python and R programs."""
 
 import ast
 import re
@@ -14,12 +14,12 @@ import typer
 from typer.testing import CliRunner
 
 from mast.cli import app
-from mast.detection.found import open_found
-from mast.embeddings import discover_page
-from mast.example import write_example
-from mast.review.queues import Ask, audit
-from mast.review.sounds import sounds_of
-from tests.review.made import answered, span, store
+from mast.embeddings.clustering import report
+from mast.example_data import write_example
+from mast.review.event_table import run_events
+from mast.review.queues.basic import QueueItem, random_sample
+from mast.runs.results import open_results
+from tests.review.builders import answered, span, store
 from tests.small_models import shrink
 
 ROOT = Path(__file__).parents[1]
@@ -31,10 +31,10 @@ PAGES = [
 
 
 def run_python(program: str, names: dict[str, object]) -> None:
-    """Run a page's Python here, with the names of its earlier blocks; where it asks DuckDB, the answer is read."""
-    if "like_event" in program:
-        event = sounds_of(open_found("found"))["event_id"][0].as_py()
-        program = re.sub(r'like_event="\w+"', f'like_event="{event}"', program)
+    """Run a page's Python with the names of its earlier blocks; fetch the results of DuckDB queries."""
+    if "query_event" in program:
+        event = run_events(open_results("found"))["event_id"][0].as_py()
+        program = re.sub(r'query_event="\w+"', f'query_event="{event}"', program)
     for line in ast.parse(program).body:
         if isinstance(line, ast.Expr):
             value = eval(compile(ast.Expression(line.value), "page", "eval"), names)
@@ -45,9 +45,9 @@ def run_python(program: str, names: dict[str, object]) -> None:
 
 
 def run_r(program: str) -> None:
-    """Run a page's R where there is R with the packages that it wants."""
-    wanted = " && ".join(f"requireNamespace('{name}')" for name in re.findall(r"library\((\w+)\)", program))
-    check = f"quit(status = if ({wanted}) 0 else 1)"
+    """Run a page's R if R and the packages are installed."""
+    required = " && ".join(f"requireNamespace('{name}')" for name in re.findall(r"library\((\w+)\)", program))
+    check = f"quit(status = if ({required}) 0 else 1)"
     if shutil.which("Rscript") and not subprocess.run(["Rscript", "-e", check], check=False).returncode:
         subprocess.run(["Rscript", "-e", program], check=True)
 
@@ -56,7 +56,7 @@ PROGRAMS = ("python", "r")
 
 
 def console_steps(text: str) -> list[tuple[str, list[str]]]:
-    """(command, lines the page shows below it) of every console block, files the page asks to save, and programs."""
+    """Return (command, lines shown below it) of console blocks, of files to save, and of programs."""
     steps: list[tuple[str, list[str]]] = []
     for kind, title, body in re.findall(r"```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)```", text, re.DOTALL):
         if title:
@@ -74,7 +74,7 @@ def console_steps(text: str) -> list[tuple[str, list[str]]]:
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A folder with what the pages speak of: cards, an expert's table, Raven tables."""
+    """A folder with the files of the pages: cards, an annotation table, Raven tables, a study."""
     write_example(tmp_path / "made")
     shutil.copytree(tmp_path / "made" / "card", tmp_path / "cards")
     shutil.copy(
@@ -92,10 +92,10 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """Pages are about commands and not about what a model learns in an epoch: a tiny one may be tinier."""
+    """Shrink models: the pages test commands, not what a model learns."""
     shrink(monkeypatch)
-    monkeypatch.setattr(discover_page, "SHOWN", 2)
-    monkeypatch.setattr(discover_page, "EXAMPLES", 2)
+    monkeypatch.setattr(report, "MAX_CARDS", 2)
+    monkeypatch.setattr(report, "EXAMPLES", 2)
 
 
 def squeezed(text: str) -> str:
@@ -103,14 +103,14 @@ def squeezed(text: str) -> str:
 
 
 def run(command: str, environment: dict[str, str]) -> str:
-    """Run a documented command here, without a shell; `export` lines only change the environment."""
+    """Run a documented command without a shell; `export` lines only change the environment."""
     words = shlex.split(command, comments=True)
     if words[0] == "export":
         environment.update(
             word.split("=", 1) for word in words[1:] if "…" not in word and "example.org" not in word
         )
         return ""
-    assert words[0] == "mast", f"only mast's own commands stand in the docs, not {words[0]}"
+    assert words[0] == "mast", f"only mast commands are allowed in the docs, not {words[0]}"
     done = CliRunner().invoke(app, words[1:], env=environment)
     assert done.exit_code == 0, f"$ {command}\n{done.output}{done.exception}"
     return done.stdout
@@ -135,7 +135,7 @@ def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, 
         elif command == "r":
             run_r("\n".join(lines))
         elif not command.startswith(NOT_OURS):
-            if command.startswith("mast precision"):
+            if command.startswith("mast estimate-precision"):
                 review(desk / "work" / "events")
             printed = squeezed(run(command, environment))
             for line in lines:
@@ -144,14 +144,14 @@ def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, 
 
 def review(events: Path) -> None:
     """Play the person whom a page leaves to work for a while: an audit, and ten seconds from end to end."""
-    table = sounds_of(open_found(str(events)))
+    table = run_events(open_results(str(events)))
     rows = table.to_pylist()
     middle = sorted(row["score"] for row in rows)[len(rows) // 2]
     truth = {row["event_id"]: row["score"] >= middle for row in rows}
-    held = answered(table, audit(table, {}, 40), truth, "audit")
+    held = answered(table, random_sample(table, {}, 40), truth, "random-sample")
     name = rows[0]["recording_id"]
-    early = [Ask(name, 0, 10, (row["event_id"],), "") for row in rows if row["recording_id"] == name]
-    held = answered(table, early, truth, "balanced", held)
+    early = [QueueItem(name, 0, 10, (row["event_id"],), "") for row in rows if row["recording_id"] == name]
+    held = answered(table, early, truth, "stratified-minutes", held)
     store(events / "review.sqlite", [*held.values(), span(name, 0.0, 10.0)])
 
 
@@ -166,7 +166,7 @@ def put_cards_into_bucket(request, desk):
 
 
 def commands_in(text: str) -> list[str]:
-    """Every line of a page that begins with mast, whatever block it stands in; lines that end with \\ go on."""
+    """Return every line of a page that begins with mast, in any block; a line that ends with \\ continues."""
     joined = re.sub(r"\\\n\s*", " ", text)
     return re.findall(r"^[ \t]*(?:\$ )?(mast [a-z].*)$", joined, re.MULTILINE)
 
@@ -174,26 +174,34 @@ def commands_in(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "page", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=lambda page: page.stem
 )
-def test_every_command_of_every_page_is_one_that_there_is(page):
-    """Also those that no test can run: on a cluster, with a public model, for a team."""
-    verbs = typer.main.get_command(app)
+def test_every_command_of_every_page_exists_with_its_options(page, monkeypatch):
+    """Check also the commands that no test can run: on a cluster, with a public model, for a team."""
+    for check in (
+        "mast.models.location.require_model",
+        "mast.runs.layout.require_run",
+        "mast.config.load_study",
+    ):
+        monkeypatch.setattr(
+            check, lambda location: None
+        )  # the pages' models, runs and studies do not exist here
+    commands = typer.main.get_command(app)
     for command in commands_in(page.read_text("utf-8")):
         for one in command.split(" && "):
-            _, verb, *words = shlex.split(one.replace("…", "x"), comments=True)
-            with verbs.make_context("mast", [verb, *words]) as context:
-                chosen = verbs.get_command(context, verb)
+            _, name, *words = shlex.split(one.replace("…", "x"), comments=True)
+            with commands.make_context("mast", [name, *words]) as context:
+                chosen = commands.get_command(context, name)
                 assert chosen is not None, one
-                chosen.make_context(verb, words, context)  # raises where an option or argument is wrong
+                chosen.make_context(name, words, context)  # raises if an option or argument is wrong
 
 
 def test_pages_have_commands_at_all():
     assert sum(len(console_steps(page.read_text("utf-8"))) for page in PAGES) > 15
 
 
-@pytest.mark.parametrize("tool", ["reference", "figures"])
+@pytest.mark.parametrize("tool", ["reference", "doc_tables"])
 def test_generated_pages_follow_from_the_code_and_the_results(tool):
     check = subprocess.run(
-        [sys.executable, f"tools/{tool}.py", "--check"],
+        [sys.executable, "-m", f"tools.{tool}", "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Scaling of spectrograms against plain versions of the same, and statistics against numpy over everything."""
+"""Normalisation compared with simple versions, and statistics compared with numpy over all values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from mast.audio.reader import read_chunks
+from mast.audio.spectrogram import LogMel
 from mast.config import Chunking, Collection, Spectrogram, Study
 from mast.errors import AudioError, ConfigError
 from mast.normalisation import (
@@ -21,14 +23,12 @@ from mast.normalisation import (
     Provenance,
     Statistics,
     band_medians,
-    mean_centred,
     measure_statistics,
+    remove_dc_offset,
 )
-from mast.recordings.decode import read_chunks
-from mast.recordings.prepare import prepare
 from mast.recordings.scan import scan
-from mast.recordings.store import AudioStore
-from mast.spectrogram import LogMel
+from mast.store.audio_store import AudioStore
+from mast.store.prepare import prepare
 
 CHUNKING = Chunking(chunk_s=0.64, hop_s=0.32)
 SAMPLES = 10_240
@@ -41,7 +41,7 @@ def numpy_median(values: np.ndarray[Any, Any]) -> float:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_each_kind_equals_its_plain_version(data: Any) -> None:
+def test_each_kind_equals_a_simple_version(data: Any) -> None:
     shape = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 7)))
     spec = data.draw(arrays.arrays(np.float32, shape, elements=st.floats(-16, 5, width=32)))
     frames = np.array([data.draw(st.integers(0, shape[2])) for _ in range(shape[0])])
@@ -50,16 +50,18 @@ def test_each_kind_equals_its_plain_version(data: Any) -> None:
         "audiomae": (spec + 4.2677393) / (2 * 4.5689974),
         "band-median": np.zeros_like(spec),
     }
-    for chunk, filled in enumerate(frames):
-        for band in range(shape[1] if filled else 0):
-            values = spec[chunk, band, :filled]
-            plain["band-median"][chunk, band, :filled] = (values - numpy_median(values)) / (2.5 + 1e-6)
+    for chunk, valid_frames in enumerate(frames):
+        for band in range(shape[1] if valid_frames else 0):
+            values = spec[chunk, band, :valid_frames]
+            plain["band-median"][chunk, band, :valid_frames] = (values - numpy_median(values)) / (2.5 + 1e-6)
     for kind, expected in plain.items():
-        scaled = Normalisation.of(kind, STATISTICS).apply(torch.from_numpy(spec), torch.from_numpy(frames))  # type: ignore[arg-type]
+        scaled = Normalisation.from_statistics(kind, STATISTICS).apply(
+            torch.from_numpy(spec), torch.from_numpy(frames)
+        )  # type: ignore[arg-type]
         np.testing.assert_allclose(scaled.numpy(), expected, atol=1e-5)
 
 
-def test_without_frames_all_of_a_chunk_is_sound() -> None:
+def test_without_frames_the_complete_chunk_is_valid() -> None:
     spec = torch.tensor([[[3.0, 1.0, 2.0, 5.0], [0.0, 0.0, 9.0, 0.0]]])
     assert band_medians(spec).squeeze().tolist() == [2.0, 0.0]
     assert band_medians(spec, torch.tensor([4])).squeeze().tolist() == [2.0, 0.0]
@@ -67,37 +69,37 @@ def test_without_frames_all_of_a_chunk_is_sound() -> None:
     torch.testing.assert_close(scaled, torch.tensor([[[2.0, -2, 0, 6], [0, 0, 18, 0]]]))
 
 
-def test_a_steady_hum_and_the_gain_of_a_recorder_drop_out_of_band_medians() -> None:
+def test_band_medians_remove_constant_hum_and_recorder_gain() -> None:
     spec = torch.randn(2, 4, 50, generator=torch.Generator().manual_seed(0))
     louder = spec + torch.tensor([1.0, 0, 7, 2])[:, None] + 3
-    scale = Normalisation.of("band-median", STATISTICS)
+    scale = Normalisation.from_statistics("band-median", STATISTICS)
     torch.testing.assert_close(scale.apply(louder), scale.apply(spec), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["dataset", "audiomae", "band-median"])
-def test_a_choice_survives_as_json(kind: Any) -> None:
-    choice = Normalisation.of(kind, STATISTICS)
-    assert Normalisation.from_json(choice.to_json()) == choice
-    assert json.loads(choice.to_json())["kind"] == kind
+def test_a_normalisation_is_preserved_in_json(kind: Any) -> None:
+    normalisation = Normalisation.from_statistics(kind, STATISTICS)
+    assert Normalisation.from_json(normalisation.to_json()) == normalisation
+    assert json.loads(normalisation.to_json())["kind"] == kind
 
 
-def test_what_needs_statistics_says_so() -> None:
+def test_missing_statistics_raise_an_error() -> None:
     with pytest.raises(ConfigError, match="needs the statistics"):
-        Normalisation.of("dataset")
+        Normalisation.from_statistics("dataset")
     with pytest.raises(ConfigError, match="band_deviation"):
         Normalisation("band-median", 0, 1).apply(torch.zeros(1, 2, 3))
-    assert Normalisation.of("audiomae").provenance is None
+    assert Normalisation.from_statistics("audiomae").provenance is None
 
 
-def test_a_study_names_its_normalisation() -> None:
+def test_a_study_has_a_valid_normalisation() -> None:
     assert Study().normalisation == "dataset"
     with pytest.raises(ValueError, match="normalisation"):
         Study(normalisation="none")  # type: ignore[arg-type]
 
 
-def test_padding_does_not_shift_the_mean_of_a_wave() -> None:
-    sound = torch.tensor([[1.0, 3, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
-    centred = mean_centred(sound, torch.tensor([2, 4, 0]))
+def test_padding_does_not_shift_the_mean_of_a_waveform() -> None:
+    audio = torch.tensor([[1.0, 3, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    centred = remove_dc_offset(audio, torch.tensor([2, 4, 0]))
     assert centred.tolist() == [[-1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 
@@ -118,61 +120,63 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> tuple[AudioStore, list[Pat
 
 
 def plain_statistics(paths: list[Path]) -> tuple[float, float, float]:
-    """Mean, deviation and deviation around band medians, from all values at once."""
+    """Compute mean, standard deviation and deviation from band medians from all values at once."""
     logmel = LogMel(Spectrogram(), 16_000)
     values, deviations = [], []
     for path in paths:
         for chunk, wave in read_chunks(str(path), path.name, CHUNKING):
             spec = logmel(torch.from_numpy(wave)[None])[0].double().numpy()
-            spec = spec[:, : logmel.frames_in(round(chunk.filled_s * 16_000))]
+            spec = spec[:, : logmel.num_frames(round(chunk.audio_s * 16_000))]
             values.append(spec.ravel())
             deviations.append((spec - np.array([numpy_median(band) for band in spec])[:, None]).ravel())
-    everything = np.concatenate(values)
-    return everything.mean(), everything.std(), float(np.sqrt(np.square(np.concatenate(deviations)).mean()))
+    all_values = np.concatenate(values)
+    return all_values.mean(), all_values.std(), float(np.sqrt(np.square(np.concatenate(deviations)).mean()))
 
 
 @pytest.mark.parametrize("batch", [1, 3, 32])
-def test_statistics_of_one_pass_equal_those_of_everything_at_once(
+def test_statistics_of_one_pass_equal_those_of_all_values_at_once(
     card: tuple[AudioStore, list[Path]], batch: int
 ) -> None:
     store, paths = card
     spans = store.chunks(CHUNKING)
     progress: list[tuple[float, float]] = []
-    found = measure_statistics(
-        store, spans, SAMPLES, Spectrogram(), batch, lambda *step: progress.append(step)
+    statistics = measure_statistics(
+        store, spans, SAMPLES, Spectrogram(), batch, lambda *update: progress.append(update)
     )
     expected = plain_statistics(paths)
-    np.testing.assert_allclose((found.mean, found.std, found.band_deviation), expected, atol=2e-3)
-    filled_s = store.filled(spans, SAMPLES).sum() / 16_000
-    shown = Spectrogram().model_dump(mode="json")
-    assert found.provenance == Provenance(store.fingerprint, len(spans), filled_s, shown)
-    assert progress[-1] == (filled_s, len(spans) * 0.64)
-
-
-def test_statistics_of_chosen_spans_know_nothing_of_the_others(card: tuple[AudioStore, list[Path]]) -> None:
-    store, paths = card
-    found = measure_statistics(store, store.chunks(CHUNKING, [1]), SAMPLES, Spectrogram())
     np.testing.assert_allclose(
-        (found.mean, found.std, found.band_deviation), plain_statistics(paths[1:2]), atol=2e-3
+        (statistics.mean, statistics.std, statistics.band_deviation), expected, atol=2e-3
+    )
+    audio_s = store.valid_lengths(spans, SAMPLES).sum() / 16_000
+    spectrogram = Spectrogram().model_dump(mode="json")
+    assert statistics.provenance == Provenance(store.fingerprint, len(spans), audio_s, spectrogram)
+    assert progress[-1] == (audio_s, len(spans) * 0.64)
+
+
+def test_statistics_of_selected_spans_ignore_other_spans(card: tuple[AudioStore, list[Path]]) -> None:
+    store, paths = card
+    statistics = measure_statistics(store, store.chunks(CHUNKING, [1]), SAMPLES, Spectrogram())
+    np.testing.assert_allclose(
+        (statistics.mean, statistics.std, statistics.band_deviation), plain_statistics(paths[1:2]), atol=2e-3
     )
 
 
-def test_statistics_of_nothing_are_refused(card: tuple[AudioStore, list[Path]]) -> None:
+def test_statistics_without_audio_are_refused(card: tuple[AudioStore, list[Path]]) -> None:
     store, _ = card
     for spans in (np.zeros((0, 2), np.int64), np.array([[0, 33_500]])):
-        with pytest.raises(AudioError, match="no sound to measure"):
+        with pytest.raises(AudioError, match="contains no audio to compute statistics from"):
             measure_statistics(store, spans, SAMPLES, Spectrogram())
 
 
 def test_a_scaled_dataset_has_mean_zero_and_deviation_one(card: tuple[AudioStore, list[Path]]) -> None:
     store, paths = card
-    scale = Normalisation.of(
+    scale = Normalisation.from_statistics(
         "dataset", measure_statistics(store, store.chunks(CHUNKING, [1]), SAMPLES, Spectrogram())
     )
     wave = torch.from_numpy(next(read_chunks(str(paths[1]), "a", CHUNKING))[1])
     spec = LogMel(Spectrogram(), 16_000)(wave[None])
-    whole = torch.cat(
-        [spec, LogMel(Spectrogram(), 16_000)(mean_centred(wave[None, 5120:], torch.tensor([5120])))], -1
+    spectrograms = torch.cat(
+        [spec, LogMel(Spectrogram(), 16_000)(remove_dc_offset(wave[None, 5120:], torch.tensor([5120])))], -1
     )
-    assert abs(float(scale.apply(whole).mean())) < 0.05
-    assert abs(float(scale.apply(whole).std()) - 1) < 0.05
+    assert abs(float(scale.apply(spectrograms).mean())) < 0.05
+    assert abs(float(scale.apply(spectrograms).std()) - 1) < 0.05

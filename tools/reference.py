@@ -1,7 +1,7 @@
-"""Writes the reference pages that follow from the code: settings and commands.
+"""Generate the reference pages of settings and commands from the code.
 
-python tools/reference.py        write them
-python tools/reference.py --check    fail where they differ
+python -m tools.reference            write the pages
+python -m tools.reference --check    fail if a page is out of date
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 
 def settings_page() -> str:
-    """Every setting with its default and meaning, group by group."""
+    """Return the page of every setting with its default and meaning, by group."""
     lines = [
         "# Settings",
         "",
-        "A study is one YAML file. What it does not say has the default below; `--set a.b=c` changes a value for one "
-        "command. `mast config study.yaml` prints all settings as they stand. Unknown names are refused.",
+        "A study is one YAML file. Settings that it does not contain have the default below; `--set a.b=c` changes a "
+        "setting for one command. `mast show-config study.yaml` prints all effective settings. An unknown name "
+        "is an error.",
         "",
         "| setting | default | meaning |",
         "|---|---|---|",
         *_rows(Study, ""),
         "",
-        "A study may be as short as this:",
+        "A minimal study:",
         "",
         "```yaml",
         "collections:",
@@ -53,49 +54,55 @@ def _rows(group: type[Settings], prefix: str) -> Iterator[str]:
     for name, field in group.model_fields.items():
         key, inner = f"{prefix}{name}", _inner(field.annotation)
         if inner is None:
-            default = "(required)" if field.default is PydanticUndefined else f"`{_shown(field.default)}`"
+            default = (
+                "(required)" if field.default is PydanticUndefined else f"`{_format_default(field.default)}`"
+            )
             yield f"| `{key}` | {default} | {field.description} |"
         else:
-            middle = {"dict": "<name>.", "tuple": "<number>."}.get(
+            infix = {"dict": "<name>.", "tuple": "<number>."}.get(
                 getattr(get_origin(field.annotation), "__name__", ""), ""
             )
             yield f"| **`{key}`** | | {field.description} |"
-            yield from _rows(inner, f"{key}.{middle}")
+            yield from _rows(inner, f"{key}.{infix}")
 
 
 def _inner(annotation: Any) -> type[Settings] | None:
-    """The group of settings a field holds, be it in a dict or a tuple."""
+    """Return the group of settings of a field, also inside a dict or a tuple, None for a plain field."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, Settings):
             return candidate
     return None
 
 
-def _shown(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is None:
         return "none"
     return (
-        "[" + ", ".join(repr(item) for item in default) + "]" if isinstance(default, tuple) else str(default)
+        "[" + ", ".join(repr(value) for value in default) + "]"
+        if isinstance(default, tuple)
+        else str(default)
     )
 
 
 def commands_page() -> str:
-    """Every verb with its arguments and options, as its own --help tells."""
+    """Return the page of every command with its `--help` text."""
     lines = [
         "# Commands",
         "",
-        "Every verb answers `--help`. Exit codes: 0 done; 1 an error that you can put right, told in one message; "
-        "2 a command that cannot be understood; 3 done, but some recordings could not be heard (`mast detect`); 130 or "
-        "143 stopped by Ctrl-C or SIGTERM, and the same command goes on.",
+        "Every command has `--help`. Exit codes: 0 success; 1 an error that the user can correct, described in "
+        "one message; "
+        "2 invalid arguments; 3 success, but some recordings could not be processed (`mast detect`); 130 or "
+        "143 stopped by "
+        "Ctrl-C or SIGTERM: run the same command again to resume.",
     ]
     group = typer.main.get_command(app)
     context = group.make_context("mast", [], resilient_parsing=True)
-    lines += _verbs(group, context)
+    lines += _command_help(group, context)
     return "\n".join(lines) + "\n"
 
 
-def _verbs(group: Any, context: Any) -> Iterator[str]:
-    """The help of every verb of a group, and of the verbs below it."""
+def _command_help(group: Any, context: Any) -> Iterator[str]:
+    """Yield the help of every command of a group, and of its subcommands."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         with command.make_context(name, [], parent=context, resilient_parsing=True) as inner:
@@ -109,11 +116,11 @@ def _verbs(group: Any, context: Any) -> Iterator[str]:
                 "```",
             )
             if hasattr(command, "list_commands"):
-                yield from _verbs(command, inner)
+                yield from _command_help(command, inner)
 
 
 def main() -> None:
-    """Write the pages, or say which are out of date."""
+    """Write the pages, or list the pages that are out of date."""
     pages = {REFERENCE / "settings.md": settings_page(), REFERENCE / "commands.md": commands_page()}
     stale = [
         path.name for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text
@@ -122,7 +129,7 @@ def main() -> None:
         for path, text in pages.items():
             path.write_text(text, encoding="utf-8")
     elif stale:
-        sys.exit(f"{', '.join(stale)}: out of date; run python tools/reference.py")
+        sys.exit(f"{', '.join(stale)}: out of date; run python -m tools.reference")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Makes the tutorial's pictures by the tutorial's own commands, small enough for the repository.
+"""Plot the tutorial's figures with the tutorial's commands, small enough for the repository.
 
-python tools/tutorial_pictures.py
+python -m tools.tutorial_pictures
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ SIZE = (1600, 640)
 
 
 def main() -> None:
-    """Run every command of the page that makes the card or a picture, then shrink the pictures."""
+    """Run every command of the page that writes the card or a figure, then shrink the figures."""
     page = (TUTORIAL / "card-to-spectrogram.md").read_text("utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        for command in re.findall(r"^\$ mast ((?:example|show) .*)$", page, re.MULTILINE):
+        for command in re.findall(r"^\$ mast ((?:example-data|plot) .*)$", page, re.MULTILINE):
             code = "from mast.cli import main; main()"
-            subprocess.run([sys.executable, "-c", code, *shlex.split(command)], cwd=folder, check=True)  # noqa: S603
-        for picture in sorted(Path(folder).glob("*.png")):
-            small = Image.open(picture).convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).quantize(128)
-            small.save(TUTORIAL / "images" / picture.name, optimize=True)
+            subprocess.run([sys.executable, "-c", code, *shlex.split(command)], cwd=folder, check=True)
+        for figure in sorted(Path(folder).glob("*.png")):
+            small = Image.open(figure).convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).quantize(128)
+            small.save(TUTORIAL / "images" / figure.name, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Other detectors on the same examples, steps and test sets as MAST (paper, Baselines)."""
+"""Baseline detectors with the examples, steps and test sets of MAST (paper, Baselines)."""

@@ -1,4 +1,4 @@
-"""DETR, that of transformers, from random weights: a set of boxes from queries, matched to the experts' one to one."""
+"""DETR of transformers, from random weights: a set of boxes from queries, matched to the annotations one to one."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import box_convert
 
-from experiments.baselines.network import InFull, Losses, Network, Size, best_boxes, optional
+from experiments.baselines.base import Float32Output, Losses, Network, Size, best_boxes, optional
 from mast.config import Detection
-from mast.models.decoding import Detections
+from mast.models.postprocess import ChunkDetections
 
 SHAPES = {"tiny": ("resnet18", 2, 128), "small": ("resnet34", 4, 192), "base": ("resnet50", 6, 256)}
-"""Backbone, layers of encoder and decoder, and their width, beside a MAST of each size; as published, the last."""
+"""Backbone, layers of encoder and decoder, and their width, by size of the MAST to compare; base is as published."""
 
 QUERIES, HEADS = 100, 8
 
 TERMS = {"loss_ce": "classification", "loss_bbox": "l1", "loss_giou": "giou"}
-"""DETR's losses, by our names; those of inner layers have a number behind."""
+"""Names of DETR's losses here; those of inner layers have a number as suffix."""
 
 
 class Detr(Network):
-    """DETR with dilation in its last stage (DC5): cells of 16 frames and bins; 32 would leave four to all bands.
+    """DETR with dilation in its last stage (DC5): cells of 16 frames and bins; with 32, there would be only four rows.
 
-    As published it learns with a tenth of the others' rate.
+    As published, its learning rate is a tenth of the other detectors'.
     """
 
     def __init__(self, settings: Detection, size: Size) -> None:
@@ -48,21 +48,21 @@ class Detr(Network):
             auxiliary_loss=True,
         )
         self.model = transformers.DetrForObjectDetection(config).requires_grad_()
-        _learn_norms(self.model)
-        self.model.class_labels_classifier = InFull(self.model.class_labels_classifier)
-        self.model.bbox_predictor = InFull(self.model.bbox_predictor)
+        _make_norms_trainable(self.model)
+        self.model.class_labels_classifier = Float32Output(self.model.class_labels_classifier)
+        self.model.bbox_predictor = Float32Output(self.model.bbox_predictor)
 
     def losses(self, spec: Tensor, boxes: Sequence[Tensor]) -> Losses:
-        """Cross-entropy, ℓ1 and GIoU losses, each weighted as published and summed over the decoder's layers."""
+        """Compute cross-entropy, ℓ1 and GIoU losses, each weighted as published and summed over the decoder's layers."""
         extent = _extent(spec)
         labels = [
             {
-                "class_labels": torch.zeros(len(own), dtype=torch.int64, device=own.device),
-                "boxes": box_convert(own / extent, "xyxy", "cxcywh"),
+                "class_labels": torch.zeros(len(item), dtype=torch.int64, device=item.device),
+                "boxes": box_convert(item / extent, "xyxy", "cxcywh"),
             }
-            for own in boxes
+            for item in boxes
         ]
-        told = self.model(spec[:, None], labels=labels).loss_dict
+        losses = self.model(spec[:, None], labels=labels).loss_dict
         config: Any = self.model.config
         weights = {
             "loss_ce": 1.0,
@@ -71,26 +71,26 @@ class Detr(Network):
         }
         return {
             TERMS[name]: weight
-            * torch.stack([value for term, value in told.items() if term.startswith(name)]).sum()
+            * torch.stack([value for term, value in losses.items() if term.startswith(name)]).sum()
             for name, weight in weights.items()
         }
 
-    def find(self, spec: Tensor) -> list[Detections]:
-        """A box for every query, then without duplicates, as the paper does for all detectors."""
-        told = self.model(spec[:, None])
-        scores = told.logits.softmax(dim=-1)[..., 0]  # (B, queries); the other class is no sound
-        boxes = box_convert(told.pred_boxes, "cxcywh", "xyxy") * _extent(spec)
+    def predict(self, spec: Tensor) -> list[ChunkDetections]:
+        """Predict a box for every query, then apply NMS, as the paper does for all detectors."""
+        output = self.model(spec[:, None])
+        scores = output.logits.softmax(dim=-1)[..., 0]  # (B, queries); the other class is background
+        boxes = box_convert(output.pred_boxes, "cxcywh", "xyxy") * _extent(spec)
         grid = (spec.shape[2], spec.shape[1])
-        return [best_boxes(*own, grid, self.settings) for own in zip(boxes, scores, strict=True)]
+        return [best_boxes(*chunk, grid, self.settings) for chunk in zip(boxes, scores, strict=True)]
 
 
 def _extent(spec: Tensor) -> Tensor:
-    """(frames, bins, frames, bins) of chunks (B, F, T)."""
+    """Return (frames, bins, frames, bins) of chunks (B, F, T)."""
     return spec.new_tensor([spec.shape[2], spec.shape[1]] * 2)
 
 
-def _learn_norms(model: nn.Module) -> None:
-    """BatchNorm in place of transformers' frozen ones, which only make sense with a pretrained backbone."""
+def _make_norms_trainable(model: nn.Module) -> None:
+    """Replace frozen batch norms of transformers, which are meant for a pretrained backbone, by trainable ones."""
     for part in list(model.modules()):
         for name, child in part.named_children():
             if type(child).__name__ == "DetrFrozenBatchNorm2d":

@@ -1,4 +1,4 @@
-"""Training a baseline: MAST's own loop, examples, variation, normalisation, validation and choice of a threshold."""
+"""Train a baseline with MAST's loop, examples, augmentation, normalisation, validation and choice of the threshold."""
 
 from __future__ import annotations
 
@@ -10,50 +10,49 @@ from typing import Any, cast
 import torch
 from torch import Generator, Tensor, nn
 
+from experiments.baselines.base import Losses, Network
 from experiments.baselines.energy import LEVELS_DB, PAUSES, Energy
-from experiments.baselines.finding import BASELINES, BaselineFinder
-from experiments.baselines.network import Losses, Network
+from experiments.baselines.evaluate import BASELINES, BaselineDetector
 from mast.config import Study
-from mast.datasets.examples import detection_examples
-from mast.datasets.preparing import read_normalisation
-from mast.datasets.split_table import existing
+from mast.datasets.prepare import read_normalisation
+from mast.datasets.split_table import require_artifact
+from mast.datasets.study_datasets import detection_dataset
 from mast.errors import ConfigError
-from mast.models.checkpoint import Description, save_model
+from mast.models.checkpoint import ModelInfo, save_model
 from mast.models.frontend import FrontEnd
-from mast.recordings.store import AudioStore
-from mast.study.products import STORE
-from mast.training.devices import start_fabric
-from mast.training.finetune import FinetuneRecipe, learned_under
-from mast.training.hearing import hear
-from mast.training.lessons import EXPERTS, Lesson
-from mast.training.loop import End, OnProgress, train
-from mast.training.optimiser import Group
-from mast.training.run import Run
+from mast.store.audio_store import AudioStore
+from mast.study.artifacts import STORE
+from mast.training.loop import End, OnProgress, run_training
+from mast.training.optimiser import ParamGroup
+from mast.training.run_dir import TrainingRun
+from mast.training.supervised import DetectorTask, run_fingerprint
 from mast.training.thresholds import choose_threshold
+from mast.training.training_data import LABELLED_ONLY, TrainingData
+from mast.training.validation import predict
 
 
-class Learning(nn.Module):
-    """Chunks with their boxes in, losses out; the detector, and the front end that it hears through."""
+class BaselineTrainingModule(nn.Module):
+    """Baseline detector with the front end: from chunks and boxes to losses."""
 
     def __init__(self, frontend: FrontEnd, detector: Network) -> None:
         super().__init__()
         self.frontend, self.detector = frontend, detector
 
     def forward(self, spec: Tensor, boxes: Sequence[Tensor]) -> Losses:
-        """Losses of normalised chunks (B, F, T) with boxes, B times (n, 4)."""
+        """Compute the losses of normalised chunks (B, F, T) with boxes, B times (n, 4)."""
         terms = self.detector.losses(spec, boxes)
         detection = torch.stack([*terms.values()]).sum()
         return {"loss": detection, "detection": detection, **terms}
 
 
-class BaselineRecipe(FinetuneRecipe):
-    """MAST's own recipe around another detector; what is not here is as in MAST.
+class BaselineTask(DetectorTask):
+    """MAST's training task with another detector.
 
-    Losses are means over what a detector takes for positive in a portion: portions, and ranks, add up nearly but not
-    quite to a large batch.
+    Losses are means over the positives of a micro-batch, so the sum over micro-batches and ranks is only approximately
+    that of one large batch.
     """
 
-    module: Learning  # type: ignore[assignment]  # in place of MAST's own
+    module: BaselineTrainingModule  # type: ignore[assignment]  # in place of MAST's module
 
     def __init__(
         self,
@@ -61,99 +60,104 @@ class BaselineRecipe(FinetuneRecipe):
         study: Study,
         store: AudioStore,
         ranks: tuple[int, int] = (0, 1),
-        lesson: Lesson = EXPERTS,
+        training_data: TrainingData = LABELLED_ONLY,
     ) -> None:
-        super().__init__(study, store, ranks, lesson)
+        super().__init__(study, store, ranks, training_data)
         del self.encoder
         self.description, self.rate = _description(name, study, store), BASELINES[name].rate
         torch.manual_seed(study.train.seed)
         detector = cast(Network, BASELINES[name].make(study.detection, study.model.size))
         detector.to(memory_format=torch.channels_last)
-        self.module = Learning(self.module.frontend, detector)
+        self.module = BaselineTrainingModule(self.module.frontend, detector)
 
-    def groups(self) -> Sequence[Group]:
-        """All of the detector."""
-        return [Group(tuple(self.module.detector.parameters()), self.rate)]
+    def param_groups(self) -> Sequence[ParamGroup]:
+        """Return all parameters of the detector as one group."""
+        return [ParamGroup(tuple(self.module.detector.parameters()), self.rate)]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Say how far learning is; nothing is frozen."""
-        self.module.detector.learned = epoch / self.settings.epochs
+        """Pass the training progress to the detector; nothing is frozen."""
+        self.module.detector.progress = epoch / self.settings.epochs
 
-    def _targets(
+    def _module_inputs(
         self,
-        levels: Tensor,
-        filled: Tensor,
+        logmel: Tensor,
+        valid_samples: Tensor,
         boxes: Sequence[Tensor],
         weights: Tensor,
         rngs: Sequence[Generator],
-        shares: Tensor,
+        fractions: Tensor,
     ) -> tuple[Any, ...]:
-        """What the module takes of chunks with these boxes; the experts' all count the same."""
-        spec = self.module.frontend.normalised(levels, filled.to(levels.device))
-        return spec, [own.to(levels.device) for own in boxes]
+        """Return the module's inputs for chunks with boxes; all boxes have the same weight."""
+        spec = self.module.frontend.normalise(logmel, valid_samples.to(logmel.device))
+        return spec, [item.to(logmel.device) for item in boxes]
 
-    def _counts(self, boxes: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Nothing: each detector counts its own positives. → (0,)"""
+    def _divisors(self, boxes: Sequence[Tensor], device: torch.device) -> Tensor:
+        """Return no divisors: each detector normalises its losses itself. → (0,)"""
         return torch.zeros(0, device=device)
 
-    def _finder(self, network: Any) -> BaselineFinder:
-        """What finds boxes with the network as it is."""
-        return BaselineFinder(network.detector, network.frontend, next(network.parameters()).device.type)
+    def _chunk_detector(self, network: Any) -> BaselineDetector:
+        """Create a chunk detector with the current weights of the network."""
+        return BaselineDetector(network.detector, network.frontend, next(network.parameters()).device.type)
 
 
 def train_baseline(
     name: str,
     study: Study,
-    run: Run,
+    run: TrainingRun,
     device: str = "auto",
     on_progress: OnProgress = lambda progress: None,
-    lesson: Lesson = EXPERTS,
+    training_data: TrainingData = LABELLED_ONLY,
 ) -> End:
-    """Train a baseline for as many steps as MAST, or go on with it; `run.model` is a model as MAST's are."""
-    if study.train.start:
+    """Train a baseline for the number of steps of MAST, or resume; `run.model` has the format of MAST's models."""
+    if study.train.init_from:
         raise ConfigError(
-            f"train.start={study.train.start} is for MAST: baselines start from random weights."
+            f"train.init_from={study.train.init_from} is for MAST: baselines start from random weights."
         )
-    store = AudioStore(existing(study, STORE))
-    run.open({"baseline": name, **learned_under(study, store)})
-    if run.is_finished:
-        return "finished"
+    store = AudioStore(require_artifact(study, STORE))
+    fingerprint = {"baseline": name, **run_fingerprint(study, store)}
     if name == "energy":
-        return _tune(name, study, store, run, device)
-    fabric = start_fabric(study.train.precision, run, device)
-    ranks = (fabric.global_rank, fabric.world_size)
-    recipe = BaselineRecipe(name, study, store, ranks, lesson)
-    return train(recipe, recipe.sound, study.train, run, fabric, on_progress)
+        run.open(fingerprint)
+        return "finished" if run.is_finished else _tune(name, study, store, run, device)
+    return run_training(
+        lambda ranks: BaselineTask(name, study, store, ranks, training_data),
+        study.train,
+        run,
+        fingerprint,
+        device,
+        on_progress,
+    )
 
 
-def _tune(name: str, study: Study, store: AudioStore, run: Run, device: str) -> End:
-    """Take the level, the pause, and then the score, of the highest F1 on validation."""
-    held = detection_examples(study, store, "val").chunks
+def _tune(name: str, study: Study, store: AudioStore, run: TrainingRun, device: str) -> End:
+    """Choose the level, the pause, and then the score threshold, with the highest F1 on validation."""
+    validation_set = detection_dataset(study, store, "val").chunks
     frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
-    tried = []
+    candidates = []
     for level_db, pause in product(LEVELS_DB, PAUSES):
         energy = Energy(study.detection, level_db, pause)
-        heard = hear(BaselineFinder(energy, frontend, device), store, held)
-        tried.append((energy, choose_threshold(heard, study.detection.min_score)))
-    energy, chosen = max(tried, key=lambda item: cast(float, item[1].results.get("validation_f1", 0.0)))
+        predictions = predict(BaselineDetector(energy, frontend, device), store, validation_set)
+        candidates.append((energy, choose_threshold(predictions, study.detection.score_threshold)))
+    energy, threshold = max(
+        candidates, key=lambda item: cast(float, item[1].results.get("validation_f1", 0.0))
+    )
     description = replace(
         _description(name, study, store),
-        thresholds={"score": chosen.score, "nms_iou": study.detection.nms_iou},
-        results={"threshold": chosen.reason, **chosen.results},
+        thresholds={"score": threshold.score, "nms_iou_threshold": study.detection.nms_iou_threshold},
+        results={"threshold": threshold.reason, **threshold.results},
     )
     save_model(str(run.model), description, energy.state_dict())
     return "finished"
 
 
-def _description(name: str, study: Study, store: AudioStore) -> Description:
-    """All about a baseline but its weights."""
-    return Description(
+def _description(name: str, study: Study, store: AudioStore) -> ModelInfo:
+    """Return the metadata of a baseline."""
+    return ModelInfo(
         kind="detector",
         architecture={"baseline": name, "size": study.model.size},
         spectrogram=study.spectrogram,
         chunking=study.chunking,
         normalisation=read_normalisation(study),
         licence=BASELINES[name].licence,
-        source=f"the baseline {name}, started from {study.train.start or 'random weights'}",
+        source=f"the baseline {name}, started from {study.train.init_from or 'random weights'}",
         data=store.fingerprint,
     )

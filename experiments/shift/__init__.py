@@ -1,1 +1,1 @@
-"""The shift benchmark's methods, and what its cells come to: intervals, targets, tables and a picture."""
+"""The shift benchmark: its methods, its command, and the intervals, targets, tables and figure of its results."""

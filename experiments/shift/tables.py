@@ -1,4 +1,4 @@
-"""The benchmark's result files as tables for a page. Nothing of MAST is needed to make them."""
+"""Format the benchmark's result files as tables for a page. Needs no import of `mast`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
-from experiments.markdown import figure_of, grid, interval
-from experiments.shift.claims import claims, ideas
+from experiments.markdown import format_metric, grid, interval
+from experiments.shift.paper_comparison import claims, ideas
 
 SPLITS = {"in_domain": "in-domain", "temporal": "other days", "site": "other sites", "unseen": "unseen site"}
-COLUMNS = [(split, figure) for split in SPLITS for figure in ("f1", "ap")]
+COLUMNS = [(split, metric) for split in SPLITS for metric in ("f1", "ap")]
 
 MAIN = {
     "energy": "energy threshold",
@@ -20,127 +20,132 @@ MAIN = {
     "detr": "DETR",
     "yolo": "YOLO26",
     "transfer": "MAST from a given checkpoint",
-    "transfer_detail": "from a detector of made-up sites, adapter detail",
+    "transfer_hybrid": "MAST from a detector of simulated sites, hybrid adapter",
     "scratch": "MAST from random weights",
     "mast_zscore": "MAST, z-score",
     "mast": "MAST",
-    "control": "MAST + as many steps on labels alone",
-    "mast_st": "MAST + self-training",
-    "rehearsed_only": "rehearsed, labels for the threshold alone",
-    "rehearsed": "rehearsed, then labels",
-    "rehearsed_control": "rehearsed + as many steps on labels alone",
-    "rehearsed_st": "rehearsed + self-training",
-    "fcos_at_once": "FCOS, band medians, labels and made-up calls at once",
-    "at_once_detail": "labels and made-up calls at once, adapter detail (recommended)",
-    "at_once_detail_control": "recommended + as many steps on labels and made-up calls",
-    "at_once_detail_st": "recommended + self-training",
+    "step_matched_control": "MAST + step-matched control",
+    "mast_selftrain": "MAST + self-training",
+    "synthetic_only": "synthetic calls only (annotations choose the threshold)",
+    "synthetic_then_labels": "synthetic calls, then annotations",
+    "synthetic_then_labels_step_matched_control": "synthetic calls, then annotations + step-matched control",
+    "synthetic_then_labels_selftrain": "synthetic calls, then annotations + self-training",
+    "fcos_joint_synthetic": "FCOS, band medians, joint with synthetic calls",
+    "joint_synthetic_hybrid": "joint with synthetic calls, hybrid adapter (recommended)",
+    "joint_synthetic_hybrid_step_matched_control": "recommended + step-matched control",
+    "joint_synthetic_hybrid_selftrain": "recommended + self-training",
 }
-ROLES = {"best_baseline": "the best baseline", "recommended": "what is recommended"}
+ROLES = {"best_baseline": "the best baseline", "recommended": "the recommended method"}
 BASELINE_ROWS = ("energy", "faster_rcnn", "fcos", "fcos_band_median", "detr", "yolo")
 ABLATIONS = {
     "mast": "MAST",
     "scratch": "pretraining: none",
     "no_contrastive": "pretraining: none, without the contrastive loss",
     "no_adapter": "pretraining: none, without an adapter",
-    "conv_adapter": "pretraining: none, adapter conv",
-    "anisotropic_adapter": "pretraining: none, adapter anisotropic",
-    "scratch_detail": "pretraining: none, adapter detail",
-    "scratch_st": "pretraining: none, self-training",
-    "scratch_control": "pretraining: none, labels alone for as many steps",
-    "scratch_stage_1": "pretraining: none, self-training, stage 1 alone",
-    "scratch_stage_2": "pretraining: none, self-training, stage 2 alone",
-    "scratch_stage_1_redrawn": "pretraining: none, self-training, stage 1 alone, boxes drawn anew at every step",
-    "mast_pretrain_third": "pretraining: a third",
-    "mast_equal_rates": "pretrained, but all at the full rate from the start",
-    "mast_st": "MAST + self-training",
-    "control": "control: labels alone for as many steps",
-    "st_union": "both in one stage",
-    "rehearsed": "rehearsed, then labels",
-    "at_once": "labels and made-up calls at once",
-    "at_once_detail": "labels and made-up calls at once, adapter detail",
-    "at_once_detail_pretrained": "labels and made-up calls at once, adapter detail, pretrained",
+    "conv_adapter": "pretraining: none, conv adapter",
+    "anisotropic_adapter": "pretraining: none, anisotropic adapter",
+    "scratch_hybrid": "pretraining: none, hybrid adapter",
+    "scratch_selftrain": "pretraining: none, self-training",
+    "scratch_step_matched_control": "pretraining: none, step-matched control",
+    "scratch_stage_1": "pretraining: none, self-training, stage 1 only",
+    "scratch_stage_2": "pretraining: none, self-training, stage 2 only",
+    "mean_teacher": "pretraining: none, self-training, stage 1 only, pseudo-labels predicted at every step",
+    "mast_pretrain_third": "pretraining: 1/3 of the epochs",
+    "mast_equal_rates": "pretrained, fully unfrozen from the start at the full learning rate",
+    "mast_selftrain": "MAST + self-training",
+    "step_matched_control": "MAST + step-matched control",
+    "mast_joint_selftrain": "MAST + self-training in one joint stage",
+    "synthetic_then_labels": "synthetic calls, then annotations",
+    "joint_synthetic": "joint with synthetic calls",
+    "joint_synthetic_hybrid": "joint with synthetic calls, hybrid adapter",
+    "joint_synthetic_hybrid_pretrained": "joint with synthetic calls, adapter detail, pretrained",
 }
 BUDGET = {
-    f"labels_{share}_{strategy.replace('-', '_')}": f"{share} %, {strategy}, by FCOS in half of the steps"
-    for share in (25, 50)
+    f"labels_{percent}_{strategy.replace('-', '_')}": f"{percent} %, {strategy}, FCOS with half of the steps"
+    for percent in (25, 50)
     for strategy in ("sequential", "random", "time-balanced")
 } | {
-    "fcos_band_median": "all of them, by FCOS",
-    "at_once_detail_tenth_once": "10 %, random, by what is recommended, each label once an epoch",
-    "at_once_detail_tenth": "10 %, random, by what is recommended, as many steps as with all",
-    "at_once_detail": "all of them, by what is recommended",
+    "fcos_band_median": "100 %, FCOS",
+    "joint_synthetic_hybrid_tenth_once": "10 %, random, recommended method, each annotation once per epoch",
+    "joint_synthetic_hybrid_tenth": "10 %, random, recommended method, the steps of 100 %",
+    "joint_synthetic_hybrid": "100 %, recommended method",
 }
 
 SEEDS = dict.fromkeys(
     (
-        *("fcos_band_median", "scratch", "mast", "control", "mast_st"),
-        *("at_once_detail", "at_once_detail_control", "at_once_detail_st"),
+        *("fcos_band_median", "scratch", "mast", "step_matched_control", "mast_selftrain"),
+        *(
+            "joint_synthetic_hybrid",
+            "joint_synthetic_hybrid_step_matched_control",
+            "joint_synthetic_hybrid_selftrain",
+        ),
     ),
     3,
 )
-"""Rows that take more than one seed: the headline's."""
+"""Required number of seeds of rows that need more than one: the rows of the headline."""
 
-GIVEN = ("transfer", "transfer_detail")
-"""Rows that go on from somebody's checkpoint; without one there is nothing to measure."""
+CHECKPOINT_ROWS = ("transfer", "transfer_hybrid")
+"""Rows that start from a given checkpoint and need one to be measured."""
 
 DETAILS = {
     "precision": "precision",
     "recall": "recall",
     "f1": "F1",
-    "best_f1": "best F1",
-    "ap_area": "AP, area",
-    "ap_11_points": "AP, 11 points",
+    "max_f1": "max F1",
+    "average_precision": "AP, area",
+    "average_precision_voc": "AP, 11 points",
     "mean_iou": "mean IoU",
 }
 
 
 def by_split(titles: Mapping[str, str], methods: Mapping[str, Any]) -> str:
-    """F1 and AP of methods on every test set, means over seeds with their intervals; the best of a column is bold."""
-    known = {name: title for name, title in titles.items() if name in methods}
+    """Return F1 and AP of methods on every test set: means over seeds with intervals; the best of a column is bold."""
+    shown = {name: title for name, title in titles.items() if name in methods}
     best = {
-        (split, figure): max((methods[name][split][figure] or 0.0 for name in known), default=0.0)
-        for split, figure in COLUMNS
+        (split, metric): max((methods[name][split][metric] or 0.0 for name in shown), default=0.0)
+        for split, metric in COLUMNS
     }
     lines = []
-    for name, title in known.items():
+    for name, title in shown.items():
         cells = [title, str(methods[name]["seeds"])]
-        for (split, figure), text in zip(COLUMNS, figures(methods[name]), strict=True):
-            value = methods[name][split][figure]
-            cells.append(f"**{text}**" if value and value == best[split, figure] else text)
+        for (split, metric), text in zip(COLUMNS, metric_cells(methods[name]), strict=True):
+            value = methods[name][split][metric]
+            cells.append(f"**{text}**" if value and value == best[split, metric] else text)
         lines.append(cells)
-    return grid(["method", "seeds", *heads(SPLITS)], lines)
+    return grid(["method", "seeds", *column_titles(SPLITS)], lines)
 
 
 def headline(summary: Mapping[str, Any]) -> str:
-    """F1 of what people have, of the best usual detector, and of what is recommended, on every test set."""
-    every = {**summary["methods"], "`mast train`": summary.get("recommended")}
+    """Return F1 of the energy threshold, the best baseline and the recommended method on every test set."""
+    methods = {**summary["methods"], "`mast train`": summary.get("recommended")}
     best = summary.get("best_baseline", {}).get("name")
-    known = {
-        MAIN.get(name, name): every[name] for name in ("energy", best, "`mast train`") if every.get(name)
+    shown = {
+        MAIN.get(name, name): methods[name] for name in ("energy", best, "`mast train`") if methods.get(name)
     }
     lines = [
-        [title, *(figure_of(own[split], "f1") for own in known.values())] for split, title in SPLITS.items()
+        [title, *(format_metric(metrics[split], "f1") for metrics in shown.values())]
+        for split, title in SPLITS.items()
     ]
-    return grid(["F1", *known], lines)
+    return grid(["F1", *shown], lines)
 
 
-def heads(titles: Mapping[str, str]) -> list[str]:
-    """Heads of the columns of `figures`, by titles of the test sets."""
-    return [f"{titles[split]}, {figure.upper()}" for split, figure in COLUMNS]
+def column_titles(titles: Mapping[str, str]) -> list[str]:
+    """Return the column titles of `metric_cells` from the titles of the test sets."""
+    return [f"{titles[split]}, {metric.upper()}" for split, metric in COLUMNS]
 
 
-def figures(sets: Mapping[str, Any]) -> list[str]:
-    """F1 and AP on every test set, each with its interval if it has one."""
-    return [figure_of(sets[split], figure) for split, figure in COLUMNS]
+def metric_cells(sets: Mapping[str, Any]) -> list[str]:
+    """Return F1 and AP on every test set, each with its interval if it has one."""
+    return [format_metric(sets[split], metric) for split, metric in COLUMNS]
 
 
 def details(rows: Sequence[Mapping[str, Any]]) -> str:
-    """All figures of every cell, with intervals over recordings; a cell is named as the driver's options have it."""
+    """Return all metrics of every cell with intervals over recordings; cells have the names of the command's options."""
     lines = [
         [
             f"`{row['method']}`, {row['seed']}",
             SPLITS[row["split"]],
-            *(interval(_three(row[figure])) for figure in DETAILS),
+            *(interval(_with_bounds(row[metric])) for metric in DETAILS),
         ]
         for row in rows
     ]
@@ -148,59 +153,59 @@ def details(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def reached(targets: Mapping[str, Mapping[str, Any]]) -> str:
-    """What was asked for and what came out."""
-    words = {True: "yes", False: "no", None: "not measured"}
+    """Return a table of the targets and whether they were reached."""
+    answers = {True: "yes", False: "no", None: "not measured"}
     lines = [
         [
-            item["claim"],
-            f"{item['least']:+.2f}" if "interval" in item else f"{item['least']:.2f}",
-            interval([item["value"], *(item.get("interval") or [])]),
-            str(item["seeds"] or "–"),
-            words[item["reached"]],
+            target["claim"],
+            f"{target['minimum']:+.2f}" if "interval" in target else f"{target['minimum']:.2f}",
+            interval([target["value"], *(target.get("interval") or [])]),
+            str(target["seeds"] or "–"),
+            answers[target["reached"]],
         ]
-        for item in targets.values()
+        for target in targets.values()
     ]
-    return grid(["target", "at least", "found", "seeds", "reached"], lines)
+    return grid(["target", "minimum", "measured", "seeds", "reached"], lines)
 
 
 def differences(pairs: Mapping[str, Mapping[str, Any]]) -> str:
-    """One method less another on every test set, with intervals over recordings where both were kept."""
+    """Return differences of methods on every test set, with intervals over recordings if both have cells."""
     titles = BUDGET | ABLATIONS | MAIN | ROLES
     lines = []
     for pair, sets in pairs.items():
         first, second = (titles[side] for side in pair.split(" - "))
-        lines.append([f"{first}, less {second}", *figures(sets)])
-    return grid(["difference", *heads(SPLITS)], lines)
+        lines.append([f"{first} − {second}", *metric_cells(sets)])
+    return grid(["difference", *column_titles(SPLITS)], lines)
 
 
-def known_baselines(summary: Mapping[str, Any]) -> str:
-    """Which baseline that is, and which of them nobody has measured yet."""
+def baseline_note(summary: Mapping[str, Any]) -> str:
+    """Return a note with the name of the best baseline, and of baselines without results."""
     best = summary.get("best_baseline", {}).get("name")
     missing = [MAIN[name] for name in BASELINE_ROWS if name not in summary["methods"]]
-    told = f"The best baseline: {MAIN[best]}." if best else ""
+    note = f"The best baseline: {MAIN[best]}." if best else ""
     if missing:
-        told += f" Not measured yet, so that nothing is decided: {', '.join(missing)}."
-    return f"\n{told.strip()}\n"
+        note += f" Not measured yet, so the choice is provisional: {', '.join(missing)}."
+    return f"\n{note.strip()}\n"
 
 
 def missing(rows: Sequence[Mapping[str, Any]], size: str) -> str:
-    """Rows that are not measured yet, or in fewer seeds than they should be, with what would do it."""
+    """Return a table of rows that lack seeds, with the command that measures them."""
     done: dict[str, set[int]] = {}
     for row in rows:
         done.setdefault(row["method"], set()).add(row["seed"])
     lines, titles = [], BUDGET | ABLATIONS | MAIN
     for name in MAIN | ABLATIONS | BUDGET:
-        wanted, known = SEEDS.get(name, 1), done.get(name, set())
-        if name not in GIVEN and len(known) < wanted:
-            left = (seed for seed in count() if seed not in known)
-            seeds = " ".join(map(str, islice(left, wanted - len(known))))
-            command = f"`python -m experiments.run DATA --size {size} --only {name} --seeds {seeds}`"
-            lines.append([titles[name], f"{len(known)} of {wanted}", command])
-    return grid(["method", "seeds", "what makes the rest"], lines)
+        required, measured = SEEDS.get(name, 1), done.get(name, set())
+        if name not in CHECKPOINT_ROWS and len(measured) < required:
+            unused = (seed for seed in count() if seed not in measured)
+            seeds = " ".join(map(str, islice(unused, required - len(measured))))
+            command = f"`python -m experiments.shift.run DATA --size {size} --only {name} --seeds {seeds}`"
+            lines.append([titles[name], f"{len(measured)} of {required}", command])
+    return grid(["method", "seeds", "command for the missing seeds"], lines)
 
 
-def _three(number: Mapping[str, float | None] | float) -> list[float | None]:
-    """Value and bounds of a figure of a row; some have no bounds."""
+def _with_bounds(number: Mapping[str, float | None] | float) -> list[float | None]:
+    """Return the value and the bounds of a metric of a row; some metrics have no bounds."""
     if isinstance(number, Mapping):
         return [number[name] for name in ("value", "low", "high")]
     return [number]
@@ -216,6 +221,6 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
     "claims": lambda result, summary: claims(summary["differences"]),
     "ideas": lambda result, summary: ideas(summary["differences"]),
     "differences": lambda result, summary: differences(summary["differences"]),
-    "targets": lambda result, summary: reached(summary["targets"]) + known_baselines(summary),
+    "targets": lambda result, summary: reached(summary["targets"]) + baseline_note(summary),
 }
-"""Tables by name, each made of `shift.json` and `shift_summary.json`."""
+"""Functions of the tables by name, with `shift.json` and `shift_summary.json` as arguments."""

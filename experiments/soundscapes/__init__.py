@@ -1,1 +1,1 @@
-"""Soundscapes with exact boxes: real isolated calls over real backgrounds, on days and at sites that never meet."""
+"""Simulated soundscapes with exact boxes: isolated real calls mixed into real backgrounds, on disjoint days and sites."""

@@ -1,7 +1,7 @@
-"""What is heard in each minute of a world, and when: every box, without any sound.
+"""Plan the calls and disturbances of each minute of a world, with every box, without rendering audio.
 
-A plan is cheap and follows from the world's seed and the recording's place in it alone. So tables never wait for sound,
-and a minute that is already on disk is not made again.
+A plan is cheap and depends only on the world's seed, the site, the day and the minute. So tables can be written before
+any audio, and a minute that already exists on disk is not rendered again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from datetime import datetime, time, timedelta
 import numpy as np
 
 from experiments.soundscapes.calls import Bounds, Call
-from experiments.soundscapes.material import Material
+from experiments.soundscapes.sites import CLICKS, CLOCKS, MINUTES, Day, Site, World, random_day, rates
+from experiments.soundscapes.sources import SourceAudio
 from experiments.soundscapes.spectra import RATE_HZ
-from experiments.soundscapes.world import CLICKS, CLOCKS, MINUTES, Day, Site, World, random_day, rates
 
 MINUTE_S = 60.0
 
@@ -23,15 +23,15 @@ SOFTEST_DB, LOUDEST_DB = 3.0, 20.0
 """Level of a call in its box above the background there."""
 
 PITCH = 0.05
-"""No animal calls twice alike: each call is played faster and higher, or slower and lower, by up to so much."""
+"""Maximum relative change of the playback speed, and so of the pitch, which makes each call different."""
 
-Chorus = dict[str, dict[str, list[Call]]]
-"""Calls that can be heard on a day, by species and animal."""
+CallsBySpecies = dict[str, dict[str, list[Call]]]
+"""Calls available on a day, by species and animal."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A call in a recording; `box` is where it is heard there."""
+    """A call placed in a recording; `box` are its bounds there."""
 
     call: Call
     box: Bounds
@@ -41,7 +41,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """A sound that is no animal: a background by name, or clicks."""
+    """A sound without animals: a background by name, or clicks."""
 
     name: str
     start_s: float
@@ -50,70 +50,78 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Scene:
-    """All that is heard in a recording."""
+    """The content of a recording."""
 
     path: str
     day: Day
     clock: datetime
     placed: tuple[Placed, ...]
     disturbances: tuple[Disturbance, ...]
-    minute: int  # which of its day's recordings it is
+    minute: int  # index of the recording within its day
 
 
-def plan(world: World, material: Material) -> list[Scene]:
-    """What is heard in every recording of a world, day after day."""
+def plan(world: World, source_audio: SourceAudio) -> list[Scene]:
+    """Return the scene of every recording of a world, in order of days."""
     scenes: list[Scene] = []
     for day in world.days:
-        chorus = _chorus(day, material)
-        scenes += [_scene(world, material, chorus, day, minute) for minute in range(day.minutes)]
+        calls_by_species = _available_calls(day, source_audio)
+        scenes += [
+            _scene(world, source_audio, calls_by_species, day, minute) for minute in range(day.minutes)
+        ]
     return scenes
 
 
-def _chorus(day: Day, material: Material) -> Chorus:
-    chorus: Chorus = {}
-    for call in material.calls:
+def _available_calls(day: Day, source_audio: SourceAudio) -> CallsBySpecies:
+    calls_by_species: CallsBySpecies = {}
+    for call in source_audio.calls:
         if call.source in day.sources:
-            chorus.setdefault(call.label, {}).setdefault(call.source, []).append(call)
-    return chorus
+            calls_by_species.setdefault(call.label, {}).setdefault(call.source, []).append(call)
+    return calls_by_species
 
 
-def _scene(world: World, material: Material, chorus: Chorus, day: Day, minute: int) -> Scene:
-    """A recording of a day; recordings stand evenly over the day, from a minute of their own on."""
+def _scene(
+    world: World, source_audio: SourceAudio, calls_by_species: CallsBySpecies, day: Day, minute: int
+) -> Scene:
+    """Return a recording of a day; recordings are evenly spaced over the day, after a random first minute."""
     site, step_min = world.site(day.site), 24 * 60 // day.minutes
     first_min = int(random_day(world.seed, CLOCKS, day.site, day.date).integers(step_min))
     clock = datetime.combine(day.date, time()) + timedelta(minutes=first_min + step_min * minute)
     rng = random_day(world.seed, MINUTES, day.site, day.date, minute)
-    placed = _placed(rates(site, chorus, clock.hour + clock.minute / 60), chorus, rng)
+    placed = _place_calls(
+        rates(site, calls_by_species, clock.hour + clock.minute / 60), calls_by_species, rng
+    )
     return Scene(
         path=f"{site.name}/{clock:%Y%m%d_%H%M%S}.WAV",
         day=day,
         clock=clock,
-        placed=tuple(sorted(placed, key=lambda item: item.box)),
-        disturbances=_disturbances(site, day, material, rng),
+        placed=tuple(sorted(placed, key=lambda call: call.box)),
+        disturbances=_disturbances(site, day, source_audio, rng),
         minute=minute,
     )
 
 
-def _placed(a_minute: Mapping[str, float], chorus: Chorus, rng: np.random.Generator) -> list[Placed]:
-    """Calls of a minute: of each species one or two animals, each as near as it happens to be."""
+def _place_calls(
+    calls_per_minute: Mapping[str, float], calls_by_species: CallsBySpecies, rng: np.random.Generator
+) -> list[Placed]:
+    """Place the calls of a minute: one or two animals of each species, each at a random distance."""
     placed: list[Placed] = []
-    for label, rate in a_minute.items():
-        animals = sorted(chorus[label])
+    for label, rate in calls_per_minute.items():
+        animals = sorted(calls_by_species[label])
         near_db = {
-            animals[at]: rng.uniform(SOFTEST_DB, LOUDEST_DB)
-            for at in rng.permutation(len(animals))[: rng.integers(1, 3)]
+            animals[index]: rng.uniform(SOFTEST_DB, LOUDEST_DB)
+            for index in rng.permutation(len(animals))[: rng.integers(1, 3)]
         }
         for _ in range(rng.poisson(rate)):
             animal = list(near_db)[rng.integers(len(near_db))]
-            calls = chorus[label][animal]
-            item = _put(calls[rng.integers(len(calls))], near_db[animal], rng)
-            if all(other.call.source != animal or _apart(item.box, other.box) for other in placed):
-                placed.append(item)  # an animal does not call over itself
+            calls = calls_by_species[label][animal]
+            candidate = _place_call(calls[rng.integers(len(calls))], near_db[animal], rng)
+            if all(other.call.source != animal or _are_apart(candidate.box, other.box) for other in placed):
+                placed.append(candidate)  # calls of one animal do not overlap
     return placed
 
 
-def _put(call: Call, near_db: float, rng: np.random.Generator) -> Placed:
-    """A call at some moment, at a pitch of its own."""
+def _place_call(call: Call, near_db: float, rng: np.random.Generator) -> Placed:
+    """Place a call at a random time, with a random pitch."""
     pitch = rng.uniform(1 - PITCH, 1 + PITCH)
     snr_db = float(np.clip(near_db + rng.uniform(-2, 2), SOFTEST_DB, LOUDEST_DB))
     length_s = call.length_s / pitch
@@ -123,16 +131,16 @@ def _put(call: Call, near_db: float, rng: np.random.Generator) -> Placed:
     return Placed(call, box, pitch, snr_db)
 
 
-def _apart(one: Bounds, other: Bounds) -> bool:
+def _are_apart(one: Bounds, other: Bounds) -> bool:
     return one[2] < other[0] or other[2] < one[0]
 
 
 def _disturbances(
-    site: Site, day: Day, material: Material, rng: np.random.Generator
+    site: Site, day: Day, source_audio: SourceAudio, rng: np.random.Generator
 ) -> tuple[Disturbance, ...]:
-    names = {item.name for item in material.backgrounds if item.kind in site.disturbers}
-    choice = [*(name for name in day.backgrounds if name in names), *({CLICKS} & set(site.disturbers))]
+    names = {background.name for background in source_audio.backgrounds if background.kind in site.disturbers}
+    choices = [*(name for name in day.backgrounds if name in names), *({CLICKS} & set(site.disturbers))]
     return tuple(
-        Disturbance(str(rng.choice(choice)), rng.uniform(0, MINUTE_S), rng.uniform(-6, 12))
+        Disturbance(str(rng.choice(choices)), rng.uniform(0, MINUTE_S), rng.uniform(-6, 12))
         for _ in range(rng.poisson(site.disturbances_a_minute))
     )

@@ -1,4 +1,7 @@
-"""Sound as windows of frequencies and back, at one rate; boxes are measured here, on plain hertz, not on a mel scale."""
+"""Short-time Fourier transform and its inverse at one sample rate.
+
+Boxes are measured on a linear frequency axis, not on a mel scale.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,26 @@ SHAPE: Floats = np.hanning(WINDOW + 1)[:-1]
 
 
 def spectrum_of(wave: Wave) -> Spectrum:
-    """Windows centred on every hop, the first on the first sample. (N,) → (T, F)"""
+    """Compute the short-time spectrum; windows are centred on every hop, the first on the first sample. (N,) → (T, F)"""
     padded = np.pad(wave, (WINDOW // 2, WINDOW // 2 + HOP))
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP]  # (T, window)
     return np.fft.rfft(frames * SHAPE).astype(np.complex64)
 
 
 def wave_of(spectrum: Spectrum, samples: int) -> Wave:
-    """The sound that such windows were taken from. (T, F) → (N,)"""
+    """Invert `spectrum_of` by overlap-add. (T, F) → (N,)"""
     frames = np.fft.irfft(spectrum, WINDOW) * SHAPE  # (T, window)
-    sound, weight = np.zeros((2, len(frames) + WINDOW // HOP - 1, HOP))
-    for part in range(WINDOW // HOP):  # a window reaches over so many hops
-        own = slice(part * HOP, (part + 1) * HOP)
-        sound[part : part + len(frames)] += frames[:, own]
-        weight[part : part + len(frames)] += SHAPE[own] ** 2
-    whole = (sound / np.maximum(weight, 1e-3)).ravel()[WINDOW // 2 :]
-    return np.pad(whole, (0, samples))[:samples].astype(np.float32)
+    audio, weight = np.zeros((2, len(frames) + WINDOW // HOP - 1, HOP))
+    for part in range(WINDOW // HOP):  # hops per window
+        hop = slice(part * HOP, (part + 1) * HOP)
+        audio[part : part + len(frames)] += frames[:, hop]
+        weight[part : part + len(frames)] += SHAPE[hop] ** 2
+    complete = (audio / np.maximum(weight, 1e-3)).ravel()[WINDOW // 2 :]
+    return np.pad(complete, (0, samples))[:samples].astype(np.float32)
 
 
 def smoothed(power: Power) -> Power:
-    """Each cell averaged with its neighbours: noise flickers less. (T, F) → (T, F)"""
+    """Average each cell with its eight neighbours, to reduce noise. (T, F) → (T, F)"""
     wide = np.pad(power, 1, mode="edge")
     rows = wide[:-2] + wide[1:-1] + wide[2:]  # (T, F + 2)
     mean: Power = (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) / np.float32(9)
@@ -45,26 +48,26 @@ def smoothed(power: Power) -> Power:
 
 
 def span_of(energy: Floats, outside: float) -> tuple[float, float]:
-    """Where a row of energies has all but a share `outside` of its sum, half of that on either side, in cells.
+    """Return the span, in cells, with all but a fraction `outside` of the energy, half of that fraction on either side.
 
-    Energy is taken to lie evenly within a cell; cell n reaches from n - 1/2 to n + 1/2.
+    Energy is assumed to be uniform within a cell; cell n extends from n - 1/2 to n + 1/2.
     """
-    reached = np.append(0.0, np.cumsum(energy, dtype=np.float64))
+    cumulative = np.append(0.0, np.cumsum(energy, dtype=np.float64))
     edges = np.arange(len(energy) + 1) - 0.5
-    low, high = np.interp([outside / 2, 1 - outside / 2], reached / reached[-1], edges)
+    low, high = np.interp([outside / 2, 1 - outside / 2], cumulative / cumulative[-1], edges)
     return float(low), float(high)
 
 
 def filtered(wave: Wave, gains: Floats) -> Wave:
-    """The sound with each frequency multiplied by a gain; gains stand evenly from 0 Hz to half the rate. (N,) → (N,)"""
+    """Multiply each frequency by a gain; gains are evenly spaced from 0 Hz to the Nyquist frequency. (N,) → (N,)"""
     size = fast_size(len(wave) + WINDOW)
     spectrum = np.fft.rfft(wave, size)
-    at = np.linspace(0, len(gains) - 1, len(spectrum))
-    spectrum *= np.interp(at, np.arange(len(gains)), gains)
+    position = np.linspace(0, len(gains) - 1, len(spectrum))
+    spectrum *= np.interp(position, np.arange(len(gains)), gains)
     return np.fft.irfft(spectrum, size)[: len(wave)].astype(np.float32)
 
 
 def fast_size(size: int) -> int:
-    """A size not much larger that a Fourier transform likes: a power of two, 8 to 16 times."""
+    """Return a slightly larger size for a fast Fourier transform: a power of two times a number from 8 to 16."""
     step = 1 << max(0, size.bit_length() - 4)
     return -(-size // step) * step

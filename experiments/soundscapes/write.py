@@ -1,4 +1,4 @@
-"""The benchmark on disk: a card of recordings, tables of boxes, a study that the product takes as it is."""
+"""Write the benchmark: a card of recordings, tables of boxes, and a study that MAST's commands accept."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 import soundfile
 import yaml
 
-from experiments.soundscapes.material import Material
 from experiments.soundscapes.render import render
 from experiments.soundscapes.scene import Scene, plan
+from experiments.soundscapes.sites import ELSEWHERE, HOME, UNSEEN, Size, World, make_world
+from experiments.soundscapes.sources import SourceAudio
 from experiments.soundscapes.spectra import RATE_HZ
-from experiments.soundscapes.world import ELSEWHERE, HOME, UNSEEN, Size, World, make_world
 from mast.annotations import Annotations, write_annotations
 from mast.errors import StorageError
-from mast.events import Event, Reviewed
-from mast.storage import written_whole
+from mast.records import Event, ReviewedSpan
+from mast.storage import atomic_write
 
 COLUMNS = (
     "recording", "site", "day", "role", "start_s", "end_s", "low_hz", "high_hz", "label", "source", "call", "snr_db",
@@ -31,23 +31,23 @@ COLUMNS = (
 
 
 def write_benchmark(
-    material: Material,
+    source_audio: SourceAudio,
     folder: Path,
     size: Size,
     seed: int,
     on_progress: Callable[[int, int], None],
-    shelving: int | None = None,
+    partition_seed: int | None = None,
 ) -> World:
-    """Write what is missing of a benchmark below `folder`; its study file comes last and says that all is there."""
-    world = make_world(material, size, seed, shelving)
-    scenes = plan(world, material)
-    _write_world(folder / "world.json", world, material, size)
+    """Write the missing files of a benchmark below `folder`; the study file is written last and marks it as complete."""
+    world = make_world(source_audio, size, seed, partition_seed)
+    scenes = plan(world, source_audio)
+    _write_world(folder / "world.json", world, source_audio, size)
     _write_tables(folder, scenes)
     for number, scene in enumerate(scenes, start=1):
         path = folder / "card" / scene.path
         if not path.exists():
-            samples = np.rint(render(world, material, scene) * 32767).astype("<i2")
-            with written_whole(str(path)) as file:
+            samples = np.rint(render(world, source_audio, scene) * 32767).astype("<i2")
+            with atomic_write(str(path)) as file:
                 soundfile.write(file, samples, RATE_HZ, format="WAV", subtype="PCM_16")
         on_progress(number, len(scenes))
     _write_text(folder / "study.yaml", yaml.safe_dump(study_settings(world), sort_keys=False))
@@ -55,27 +55,27 @@ def write_benchmark(
 
 
 def events_of(scene: Scene) -> list[Event]:
-    """The boxes of a recording as an expert who hears everything would write them."""
+    """Return the boxes of all calls in a recording, as a perfect annotator would draw them."""
     return [
         Event(
             scene.path,
-            start_s=round(item.box[0], 3),
-            end_s=round(item.box[2], 3),
-            low_hz=round(item.box[1], 1),
-            high_hz=round(item.box[3], 1),
-            label=item.call.label,
+            start_s=round(placed.box[0], 3),
+            end_s=round(placed.box[2], 3),
+            low_hz=round(placed.box[1], 1),
+            high_hz=round(placed.box[3], 1),
+            label=placed.call.label,
             annotator="simulator",
         )
-        for item in scene.placed
+        for placed in scene.placed
     ]
 
 
 def study_settings(world: World) -> dict[str, Any]:
-    """A study of the card. Its chunks do not overlap, and every recording is a block: no moment is in two splits."""
+    """Return the study's settings. Chunks do not overlap, and every recording is a block: no audio is in two splits."""
     temporal = [day.date for day in world.days if day.role == "temporal"]
     return {
         "preset": "laptop",
-        "work": "work",
+        "work_dir": "work",
         "collections": {"card": {"root": "card", "site": "{site}/*", "time_zone": "UTC"}},
         "annotations": [{"path": "boxes", "format": "raven"}],
         "chunking": {"chunk_s": 5.12, "hop_s": 5.12},
@@ -90,47 +90,47 @@ def study_settings(world: World) -> dict[str, Any]:
     }
 
 
-def _write_world(path: Path, world: World, material: Material, size: Size) -> None:
-    """Every parameter; a folder that was begun with others is not gone on with."""
+def _write_world(path: Path, world: World, source_audio: SourceAudio, size: Size) -> None:
+    """Write all parameters of the world; raise an error if the folder contains another world."""
     content = {
         "size": asdict(size),
-        "calls": len(material.calls),
-        "backgrounds": len(material.backgrounds),
-        "dropped_backgrounds": material.dropped,
-        "material": material.fingerprint(),
+        "calls": len(source_audio.calls),
+        "backgrounds": len(source_audio.backgrounds),
+        "dropped_backgrounds": source_audio.dropped,
+        "material": source_audio.fingerprint(),
         **asdict(world),
     }
     text = json.dumps(content, indent=1, default=str, ensure_ascii=False) + "\n"
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise StorageError(
-            f"{path} tells of another benchmark: other sources, another size or another seed. Name a new folder."
+            f"{path} describes another benchmark: other sources, another size or another seed. Use a new folder."
         )
     _write_text(path, text)
 
 
 def _write_tables(folder: Path, scenes: Sequence[Scene]) -> None:
-    """Selection tables of the reviewed recordings, and one table of all calls, also those that no expert has seen."""
+    """Write selection tables of the reviewed recordings, and one table of all calls, also those in the pool."""
     reviewed = [scene for scene in scenes if scene.day.is_reviewed]
     boxes = Annotations(
         events=tuple(event for scene in reviewed for event in events_of(scene)),
-        reviewed=tuple(Reviewed(scene.path) for scene in reviewed),
+        reviewed=tuple(ReviewedSpan(scene.path) for scene in reviewed),
     )
     write_annotations(boxes, folder / "boxes", "raven")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
     for scene in scenes:
-        for event, item in zip(events_of(scene), scene.placed, strict=True):
+        for event, placed in zip(events_of(scene), scene.placed, strict=True):
             table.writerow(
                 [
                     scene.path, scene.day.site, scene.day.date, scene.day.role, event.start_s, event.end_s, event.low_hz,
-                    event.high_hz, event.label, item.call.source, item.call.name, round(item.snr_db, 1),
-                    round(item.pitch, 3),
+                    event.high_hz, event.label, placed.call.source, placed.call.name, round(placed.snr_db, 1),
+                    round(placed.pitch, 3),
                 ]
             )  # fmt: skip
     _write_text(folder / "calls.csv", text.getvalue())
 
 
 def _write_text(path: Path, text: str) -> None:
-    with written_whole(str(path)) as file:
+    with atomic_write(str(path)) as file:
         file.write(text.encode())

@@ -1,48 +1,48 @@
-"""Every error a user can meet, as one tree.
+"""All errors that a user can fix, as one class tree.
 
-MastError                  something a person can put right: what happened, where, and what to do
-├── ConfigError            a study file or a --set that does not say what it should
-├── AudioError             a recording that cannot be read or does not hold what is asked of it
-├── AnnotationError        a table of boxes that cannot be read or written
-├── StorageError           a folder, file or bucket that cannot be reached
-├── ModelError             a model that cannot be read, or does not fit what is asked of it
-├── TrainingError          a run that cannot start, go on or make sense of its numbers
-└── MissingExtraError      an optional part that is not installed
+MastError                  an error that the user can fix: what happened, where, and what to do
+├── ConfigError            an invalid study file, option or --set
+├── AudioError             a recording that cannot be read or lacks the requested audio
+├── AnnotationError        an annotation file that cannot be read or written
+├── StorageError           a folder, file or bucket that cannot be read or written
+├── ModelError             a model that cannot be read or does not fit the request
+├── TrainingError          a training run that cannot start or resume, or has a non-finite loss
+└── MissingExtraError      an optional dependency that is not installed
 
-The command line prints a MastError as one message and exits with 1; anything else is a defect of MAST.
+The command line prints a MastError as one message and exits with 1; any other exception is a bug in MAST.
 """
 
 
 class MastError(Exception):
-    """Something a person can put right; its text says what happened, where, and what to do."""
+    """Error that the user can fix; the message says what happened, where, and what to do."""
 
 
 class ConfigError(MastError):
-    """A study file or a `--set` that does not say what it should."""
+    """Invalid study file, option or `--set`."""
 
 
 class AudioError(MastError):
-    """A recording that cannot be read, or does not hold what is asked of it."""
+    """Recording that cannot be read, or that lacks the requested audio."""
 
 
 class AnnotationError(MastError):
-    """A table of boxes that cannot be read or written."""
+    """Annotation file that cannot be read or written."""
 
 
 class StorageError(MastError):
-    """A folder, file or bucket that cannot be reached."""
+    """Folder, file or bucket that cannot be read or written."""
 
 
 class ModelError(MastError):
-    """A model that cannot be read, or does not fit what is asked of it."""
+    """Model that cannot be read, or that does not fit the request."""
 
 
 class TrainingError(MastError):
-    """A run that cannot start, go on, or make sense of its numbers."""
+    """Training run that cannot start or resume, or has a non-finite loss or gradient."""
 
 
 class MissingExtraError(MastError):
-    """An optional part that is not installed; the text is the `pip install` line that brings it."""
+    """Optional dependency that is not installed; the message has the `pip install` command."""
 
     def __init__(self, purpose: str, extra: str) -> None:
-        super().__init__(f'{purpose} needs an optional part: pip install "mast-bioacoustics[{extra}]"')
+        super().__init__(f'{purpose} needs an optional dependency: pip install "mast-bioacoustics[{extra}]"')

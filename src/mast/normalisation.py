@@ -1,10 +1,9 @@
-"""How a spectrogram is scaled before a model sees it: one named choice, which travels with the model."""
+"""Scale spectrograms for a model; the normalisation is saved with the model."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -13,26 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mast.audio.spectrogram import LogMel
 from mast.config import Spectrogram
 from mast.errors import AudioError, ConfigError
-from mast.recordings.store import AudioStore, to_float
-from mast.spectrogram import LogMel
+from mast.store.audio_store import AudioStore, to_float
+from mast.types import OnSeconds
 
 Kind = Literal["dataset", "audiomae", "band-median"]
 
 EPSILON = 1e-6
 AUDIOMAE_MEAN, AUDIOMAE_STD = -4.2677393, 4.5689974
-"""AudioMAE's own statistics, of AudioSet; it divides by twice the deviation."""
-
-OnProgress = Callable[[float, float], None]
-"""`on_progress(done_s, total_s)`, in seconds of audio."""
+"""AudioMAE's statistics, computed on AudioSet; it divides by twice the standard deviation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What some statistics are of: the prepared audio's fingerprint, how many spans of it, how long in all.
+    """Source of the statistics: the prepared audio's fingerprint, the number of spans, and their total duration.
 
-    `spectrogram` has the settings it was looked at with; older files do not tell.
+    `spectrogram` has the spectrogram settings; it is None in older files.
     """
 
     fingerprint: str
@@ -43,7 +40,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Mean and standard deviation of all log-mel values, and their deviation around each chunk's band medians."""
+    """Mean and standard deviation of all log-mel values, and their RMS deviation from each chunk's band medians."""
 
     mean: float
     std: float
@@ -53,12 +50,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """A kind of scaling with all its numbers.
+    """A kind of normalisation with its parameters.
 
     - `dataset`: (S - mean) / (std + ε), with the study's own statistics (paper, Spectrogram extraction)
-    - `audiomae`: (S - mean) / (2 std), with AudioSet's
-    - `band-median`: each chunk minus its own median in every band, divided by the study's deviation around these; what
-      hums all the time, and how loud a recorder is, drop out
+    - `audiomae`: (S - mean) / (2 std), with the statistics of AudioSet
+    - `band-median`: each chunk minus its own median in every band, divided by the study's deviation from these medians;
+      this removes constant hum and the level of the recorder
     """
 
     kind: Kind
@@ -68,8 +65,8 @@ class Normalisation:
     provenance: Provenance | None = None
 
     @classmethod
-    def of(cls, kind: Kind, statistics: Statistics | None = None) -> Self:
-        """A kind with the numbers it needs; only `audiomae` brings its own."""
+    def from_statistics(cls, kind: Kind, statistics: Statistics | None = None) -> Self:
+        """Create a normalisation from statistics; only `audiomae` needs none."""
         if kind == "audiomae":
             return cls(kind, AUDIOMAE_MEAN, AUDIOMAE_STD)
         if statistics is None:
@@ -77,14 +74,14 @@ class Normalisation:
         return cls(kind, statistics.mean, statistics.std, statistics.band_deviation, statistics.provenance)
 
     @property
-    def hides_padding(self) -> bool:
-        """Whether nothing is seen where a chunk's sound has ended, also of what was moved there."""
+    def masks_padding(self) -> bool:
+        """True if frames past the end of a chunk's audio are set to 0, even if augmentation moved audio there."""
         return self.kind == "band-median"
 
     def apply(self, spec: Tensor, frames: Tensor | None = None) -> Tensor:
-        """Scale log-mel chunks, of which only the first `frames` (B,) hold sound. (B, F, T) → (B, F, T)
+        """Scale log-mel chunks, of which only the first `frames` (B,) are valid. (B, F, T) → (B, F, T)
 
-        Padding is scaled with the rest, as AudioMAE does; in `band-median` it becomes 0, the level of the background.
+        Padding is scaled like valid frames, as in AudioMAE; with `band-median` it becomes 0, the level of the background.
         """
         if self.kind == "dataset":
             return (spec - self.mean) / (self.std + EPSILON)
@@ -93,15 +90,15 @@ class Normalisation:
         if self.band_deviation is None:
             raise ConfigError("normalisation band-median needs band_deviation.")
         scaled = (spec - band_medians(spec, frames)) / (self.band_deviation + EPSILON)
-        return scaled if frames is None else scaled * _is_filled(spec, frames)
+        return scaled if frames is None else scaled * _is_valid(spec, frames)
 
     def to_json(self) -> str:
-        """The choice as text, for a model's description."""
+        """Return the normalisation as JSON, for a model's metadata."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The choice from text."""
+        """Create a normalisation from JSON."""
         values = json.loads(text)
         if values["provenance"] is not None:
             values["provenance"] = Provenance(**values["provenance"])
@@ -109,25 +106,28 @@ class Normalisation:
 
 
 def band_medians(spec: Tensor, frames: Tensor | None = None) -> Tensor:
-    """Median of every band over a chunk's first `frames` (B,), the lower one of an even number. (B, F, T) → (B, F, 1)"""
+    """Compute the median of every band over a chunk's first `frames` (B,). (B, F, T) → (B, F, 1)
+
+    For an even number of frames this is the lower median, as in `Tensor.median`.
+    """
     if frames is None:
         return spec.median(dim=-1, keepdim=True).values
-    ranked = spec.masked_fill(~_is_filled(spec, frames), math.inf).sort(dim=-1).values
+    ranked = spec.masked_fill(~_is_valid(spec, frames), math.inf).sort(dim=-1).values
     middle = ((frames.clamp(min=1) - 1) // 2).view(-1, 1, 1).expand(-1, spec.shape[1], 1)
     medians = ranked.gather(-1, middle)
-    return medians.masked_fill(medians == math.inf, 0.0)  # a chunk without sound
+    return medians.masked_fill(medians == math.inf, 0.0)  # a chunk without valid frames
 
 
-def _is_filled(spec: Tensor, frames: Tensor) -> Tensor:
-    """Which frames hold sound. (B, F, T), (B,) → (B, 1, T)"""
+def _is_valid(spec: Tensor, frames: Tensor) -> Tensor:
+    """Return True for valid frames, False for padding. (B, F, T), (B,) → (B, 1, T)"""
     return (torch.arange(spec.shape[-1], device=spec.device) < frames.view(-1, 1))[:, None]
 
 
-def mean_centred(sound: Tensor, filled: Tensor) -> Tensor:
-    """Waves with the mean of their first `filled` (B,) samples taken off; padding stays 0. (B, N) → (B, N)"""
-    is_sound = torch.arange(sound.shape[-1], device=sound.device) < filled.view(-1, 1)
-    mean = (sound * is_sound).sum(dim=-1) / filled.clamp(min=1)
-    return (sound - mean[:, None]) * is_sound
+def remove_dc_offset(audio: Tensor, valid_samples: Tensor) -> Tensor:
+    """Subtract the mean of the first `valid_samples` (B,) samples; padding stays 0. (B, N) → (B, N)"""
+    is_valid = torch.arange(audio.shape[-1], device=audio.device) < valid_samples.view(-1, 1)
+    mean = (audio * is_valid).sum(dim=-1) / valid_samples.clamp(min=1)
+    return (audio - mean[:, None]) * is_valid
 
 
 def measure_statistics(
@@ -136,47 +136,47 @@ def measure_statistics(
     samples: int,
     settings: Spectrogram,
     batch: int = 32,
-    on_progress: OnProgress = lambda done_s, total_s: None,
+    on_progress: OnSeconds = lambda done_s, total_s: None,
 ) -> Statistics:
-    """Statistics of the spans' spectrograms in one pass, each span `samples` long or up to its recording's end.
+    """Compute statistics of the spans' spectrograms in one pass; a span has `samples` samples or ends with its recording.
 
-    Spans are (row, offset in samples), as `AudioStore.chunks` gives them: those of the labelled training recordings
-    and of the unlabelled ones, and never of a test recording. Frames that hold padding do not count. Sums are kept in
-    double precision around each batch's own mean, so that a million chunks lose nothing.
+    Spans are (row, offset in samples), as `AudioStore.chunks` returns them: those of the annotated training recordings
+    and of the unlabelled ones, never of a test recording. Padding frames do not count. Sums use double precision and are
+    taken around each batch's own mean, so that a million chunks lose no precision.
     """
     rate_hz = store.layout.sample_rate_hz
     logmel = LogMel(settings, rate_hz)
-    sums, filled_samples = _Sums(), 0
+    sums, valid_total = _Sums(), 0
     for first in range(0, len(spans), batch):
-        chosen = spans[first : first + batch]
-        filled = torch.from_numpy(store.filled(chosen, samples))
-        sound = torch.from_numpy(to_float(store.read(chosen, samples)))
+        batch_spans = spans[first : first + batch]
+        valid_samples = torch.from_numpy(store.valid_lengths(batch_spans, samples))
+        audio = torch.from_numpy(to_float(store.read(batch_spans, samples)))
         with torch.inference_mode():
-            spec = logmel(mean_centred(sound, filled)).contiguous()
-            sums.add(spec, torch.tensor([logmel.frames_in(int(count)) for count in filled]))
-        filled_samples += int(filled.sum())
-        on_progress(filled_samples / rate_hz, len(spans) * samples / rate_hz)
+            spec = logmel(remove_dc_offset(audio, valid_samples)).contiguous()
+            sums.add(spec, torch.tensor([logmel.num_frames(int(count)) for count in valid_samples]))
+        valid_total += int(valid_samples.sum())
+        on_progress(valid_total / rate_hz, len(spans) * samples / rate_hz)
     if not sums.count:
-        raise AudioError(f"{store.location}: there is no sound to measure.")
-    shown = settings.model_dump(mode="json")
-    provenance = Provenance(store.fingerprint, len(spans), filled_samples / rate_hz, shown)
+        raise AudioError(f"{store.location}: it contains no audio to compute statistics from.")
+    spectrogram = settings.model_dump(mode="json")
+    provenance = Provenance(store.fingerprint, len(spans), valid_total / rate_hz, spectrogram)
     std, band_deviation = (math.sqrt(total / sums.count) for total in (sums.squares, sums.band_squares))
     return Statistics(sums.mean, std, band_deviation, provenance)
 
 
 class _Sums:
-    """What a pass over spectrograms adds up: squares around the mean so far, and around band medians."""
+    """Running sums over spectrograms: squared deviations from the current mean, and from band medians."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.squares, self.band_squares = 0, 0.0, 0.0, 0.0
 
     def add(self, spec: Tensor, frames: Tensor) -> None:
-        """Take in the first `frames` (B,) of spectrograms (B, F, T)."""
+        """Add the first `frames` (B,) of spectrograms (B, F, T)."""
         if int(frames.min()) == spec.shape[-1]:
             values, deviations = spec, spec - band_medians(spec)
         else:
-            is_sound = _is_filled(spec, frames).expand_as(spec)
-            values, deviations = spec[is_sound], (spec - band_medians(spec, frames))[is_sound]
+            is_valid = _is_valid(spec, frames).expand_as(spec)
+            values, deviations = spec[is_valid], (spec - band_medians(spec, frames))[is_valid]
         if not values.numel():
             return
         count = self.count + values.numel()

@@ -1,4 +1,4 @@
-"""The one door to files: a *location* is a local path or `s3://bucket/key`, and everything else is the same."""
+"""Read, write and list files; a *location* is a local path or `s3://bucket/key`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from filelock import FileLock, Timeout
+
 from mast.errors import StorageError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+LOCK = ".lock"
+"""File that `exclusive_lock` locks; it stays, and is hidden from listings."""
+
 READ_AHEAD_BYTES = 1 << 20
-"""One request to an object store fetches this much: far fewer round trips than libsndfile's small reads."""
+"""Bytes per request to an object store: far fewer round trips than with libsndfile's small reads."""
 
 
 def is_remote(location: str) -> bool:
-    """Whether a location lies on an object store."""
+    """Return True if a location is on an object store."""
     return location.startswith("s3://")
 
 
 def join(root: str, path: str) -> str:
-    """Location of `path`, written with slashes, below `root`."""
+    """Return the location of `path`, written with slashes, below `root`."""
     return f"{root.rstrip('/')}/{path}" if is_remote(root) else str(Path(root, *path.split("/")))
 
 
-def remote(location: str) -> tuple[FileSystem, str]:
-    """File system and key of a remote location; endpoint, region and keys come from the usual AWS_ variables.
+def resolve_remote(location: str) -> tuple[FileSystem, str]:
+    """Return the file system and key of a remote location; AWS_ environment variables set endpoint, region and keys.
 
-    The key is taken to the letter: recorders write spaces, and people write `#` and `?`.
+    The key is used unchanged, without URL decoding, because file names contain spaces, `#` and `?`.
     """
     key = location.removeprefix("s3://").rstrip("/")
     if not key.partition("/")[0]:
@@ -44,51 +49,51 @@ def remote(location: str) -> tuple[FileSystem, str]:
 
 
 def endpoint_and_region() -> tuple[str | None, str | None]:
-    """Where the environment says the object store is; None where it leaves that to the client."""
+    """Return endpoint and region of the object store from the environment; None leaves the choice to the client."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return endpoint, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
 
 
 @cache
 def _file_system(endpoint: str | None, region: str | None) -> FileSystem:
-    """One client for all of a store."""
+    """Return the client of an object store; cached, so each store has one client."""
     from pyarrow.fs import S3FileSystem
 
     return S3FileSystem(endpoint_override=endpoint, region=region)
 
 
 def exists(location: str) -> bool:
-    """Whether there is a file or folder at a location."""
+    """Return True if a file or folder exists at a location."""
     if not is_remote(location):
         return Path(location).exists()
-    filesystem, key = remote(location)
+    filesystem, key = resolve_remote(location)
     return bool(filesystem.get_file_info(key).type.name != "NotFound")
 
 
 def is_folder(location: str) -> bool:
-    """Whether there is a folder at a location."""
+    """Return True if a folder exists at a location."""
     if not is_remote(location):
         return Path(location).is_dir()
-    filesystem, key = remote(location)
+    filesystem, key = resolve_remote(location)
     return bool(filesystem.get_file_info(key).type.name == "Directory")
 
 
 def modified_ns(location: str) -> int | None:
-    """When the file at a location was written, in nanoseconds since 1970; None where there is none."""
+    """Return the modification time of a file in nanoseconds since 1970, or None if there is no file."""
     if is_remote(location):
-        filesystem, key = remote(location)
+        filesystem, key = resolve_remote(location)
         info = filesystem.get_file_info(key)
         return cast(int, info.mtime_ns) if info.is_file else None
     path = Path(location)
     return path.stat().st_mtime_ns if path.is_file() else None
 
 
-def files_below(folder: str) -> list[str]:
-    """Paths of all files below a folder, sorted, without hidden ones."""
+def list_files(folder: str) -> list[str]:
+    """Return the relative paths of all files below a folder, sorted, without hidden files."""
     if is_remote(folder):
         from pyarrow.fs import FileSelector
 
-        filesystem, key = remote(folder)
+        filesystem, key = resolve_remote(folder)
         found = filesystem.get_file_info(FileSelector(key, recursive=True))
         names = [item.path.removeprefix(key).lstrip("/") for item in found if item.is_file]
     else:
@@ -98,18 +103,18 @@ def files_below(folder: str) -> list[str]:
 
 
 def open_binary(location: str) -> BinaryIO:
-    """Open a location for reading, buffered where each read would be a request; missing files raise OSError."""
+    """Open a location for reading; reads from an object store are buffered. Raise OSError if the file is missing."""
     if not is_remote(location):
         return Path(location).open("rb")
-    filesystem, key = remote(location)
+    filesystem, key = resolve_remote(location)
     return io.BufferedReader(cast(io.RawIOBase, _Remote(filesystem, key)), READ_AHEAD_BYTES)
 
 
 @contextmanager
-def written_whole(location: str) -> Iterator[BinaryIO]:
-    """Write a file that appears only when complete: readers and a killed run never meet half of it."""
+def atomic_write(location: str) -> Iterator[BinaryIO]:
+    """Open a file for writing that appears only when complete; a killed process leaves no partial file."""
     if is_remote(location):
-        filesystem, key = remote(location)
+        filesystem, key = resolve_remote(location)
         with tempfile.TemporaryFile() as buffer:
             yield cast(BinaryIO, buffer)
             buffer.seek(0)
@@ -117,8 +122,8 @@ def written_whole(location: str) -> Iterator[BinaryIO]:
                 shutil.copyfileobj(buffer, stream, READ_AHEAD_BYTES)
         return
     path = Path(location)
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"  # containers on one disk may have the same process numbers
-    partial = path.with_name(f".{path.name}.{mark}.partial")
+    suffix = f"{os.getpid()}-{secrets.token_hex(4)}"  # containers on one disk may have equal process ids
+    partial = path.with_name(f".{path.name}.{suffix}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
@@ -133,39 +138,32 @@ def written_whole(location: str) -> Iterator[BinaryIO]:
             partial.unlink()
 
 
-def remove(location: str) -> None:
-    """Let there be no file at a location."""
+def delete(location: str) -> None:
+    """Delete the file at a location, if it exists."""
     if not is_remote(location):
         Path(location).unlink(missing_ok=True)
     elif exists(location):
-        filesystem, key = remote(location)
+        filesystem, key = resolve_remote(location)
         filesystem.delete_file(key)
 
 
 @contextmanager
-def held_alone(folder: str, verb: str) -> Iterator[None]:
-    """Hold a local folder for `mast verb` alone; the system lets go of it when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        fcntl = None  # type: ignore[assignment]
-    if is_remote(folder) or fcntl is None:
+def exclusive_lock(folder: str, command: str) -> Iterator[None]:
+    """Lock a local folder for `mast command`; the operating system releases the lock whenever the process ends."""
+    if is_remote(folder):
         yield
         return
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
+        with FileLock(Path(folder, LOCK), blocking=False):
+            yield
+    except Timeout:
         raise StorageError(
-            f"{folder}: another mast {verb} is at work on it. Wait until it is done."
+            f"{folder}: another mast {command} is using this folder. Wait until it has finished."
         ) from None
-    finally:
-        os.close(handle)
 
 
 class _Remote(io.RawIOBase):
-    """A remote object as the raw file that `io.BufferedReader` wants."""
+    """Raw file interface to a remote object, for `io.BufferedReader`."""
 
     def __init__(self, filesystem: FileSystem, key: str) -> None:
         self._file = filesystem.open_input_file(key)

@@ -1,4 +1,4 @@
-"""Annotations for tests: some worked out by hand, and a hypothesis strategy for any others."""
+"""Annotations for tests: fixed examples and hypothesis strategies."""
 
 from collections import Counter
 from dataclasses import replace
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from mast.annotations import Annotations, RecordingFacts
-from mast.events import Event, Recording, Reviewed
+from mast.annotations import Annotations, RecordingMetadata
+from mast.records import Event, Recording, ReviewedSpan
 
 NAMES = ("forest/site a/x.wav", "y.flac", "Überwald/z 01.WAV", "q.wav")
 DURATION_S = 3600.0
@@ -47,18 +47,18 @@ def events(draw, seconds=any_seconds):
 def spans_of(name, seconds):
     limits = st.lists(seconds, min_size=2, max_size=4, unique=True).map(sorted)
     parts = limits.map(
-        lambda times: tuple(Reviewed(name, *pair) for pair in zip(times[::2], times[1::2], strict=False))
+        lambda times: tuple(ReviewedSpan(name, *pair) for pair in zip(times[::2], times[1::2], strict=False))
     )
-    open_end = seconds.filter(bool).map(lambda start_s: (Reviewed(name, start_s),))
-    return st.just(()) | st.just((Reviewed(name),)) | parts | open_end
+    open_end = seconds.filter(bool).map(lambda start_s: (ReviewedSpan(name, start_s),))
+    return st.just(()) | st.just((ReviewedSpan(name),)) | parts | open_end
 
 
 @st.composite
 def annotations(draw, seconds=any_seconds, reviewed=True):
-    """Events and reviews of recordings whose facts are known; no recording is both wholly and partly reviewed."""
+    """Events and reviewed spans of recordings with metadata; no recording is both completely and partly reviewed."""
     start = draw(moments).replace(tzinfo=UTC)
-    facts = tuple(
-        RecordingFacts(
+    metadata = tuple(
+        RecordingMetadata(
             name,
             duration_s=DURATION_S,
             sample_rate_hz=48_000,
@@ -70,12 +70,12 @@ def annotations(draw, seconds=any_seconds, reviewed=True):
         for name in NAMES
     )
     spans = [span for name in NAMES for span in draw(spans_of(name, seconds))] if reviewed else []
-    found = draw(st.lists(events(seconds), max_size=5))
-    return Annotations(tuple(found), tuple(spans), facts)
+    drawn = draw(st.lists(events(seconds), max_size=5))
+    return Annotations(tuple(drawn), tuple(spans), metadata)
 
 
 def tidy(items):
-    """Events with their free columns by name: a table has one order of columns for all its rows."""
+    """Sort the free columns of events by name: a table has one order of columns for all its rows."""
     return [
         replace(item, columns=tuple(sorted(item.columns))) if isinstance(item, Event) else item
         for item in items
@@ -83,12 +83,12 @@ def tidy(items):
 
 
 def same(one, other):
-    """Whether two hold the same things, in any order."""
+    """Return True if two collections have equal items, in any order."""
     return Counter(tidy(one)) == Counter(tidy(other))
 
 
-def by_hand():
-    """One box, one time without frequencies, one recording reviewed and empty."""
+def fixed_annotations():
+    """Return a box, an event without frequencies, and a reviewed recording without events."""
     return Annotations(
         events=(
             Event(
@@ -103,10 +103,10 @@ def by_hand():
             ),
             Event("a/x.wav", 3.0, 3.0, label=None),
         ),
-        reviewed=(Reviewed("a/x.wav"), Reviewed("a/empty.wav")),
+        reviewed=(ReviewedSpan("a/x.wav"), ReviewedSpan("a/empty.wav")),
     )
 
 
-def recording(recording_id, **facts):
+def recording(recording_id, **values):
     collection, _, path = recording_id.partition("/")
-    return Recording(recording_id, collection, path, 1000, None, "ok", **facts)
+    return Recording(recording_id, collection, path, 1000, None, "ok", **values)

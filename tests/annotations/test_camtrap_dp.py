@@ -6,23 +6,23 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 
-from mast.annotations import Annotations, RecordingFacts, read_annotations, write_annotations
+from mast.annotations import Annotations, RecordingMetadata, read_annotations, write_annotations
 from mast.annotations.camtrap_dp import (
     NO_START_EVENT,
     NO_START_REVIEWED,
-    NOT_OF_SOUND,
+    NOT_ACOUSTIC,
     SCORE_OUTSIDE,
     UNKNOWN_MEDIA,
     read,
     write,
 )
 from mast.errors import AnnotationError
-from mast.events import Event, Reviewed
-from tests.annotations.cases import annotations, by_hand, milliseconds, same, tidy
+from mast.records import Event, ReviewedSpan
+from tests.annotations.cases import annotations, fixed_annotations, milliseconds, same, tidy
 
 START = datetime(2023, 5, 10, 5, 30, tzinfo=UTC)
-KNOWN = tuple(
-    RecordingFacts(name, 60.0, 32_000, 1, 16, "medium", START, None, 120, "AM1")
+WITH_START = tuple(
+    RecordingMetadata(name, 60.0, 32_000, 1, 16, "medium", START, None, 120, "AM1")
     for name in ("a/x.wav", "a/empty.wav")
 )
 
@@ -32,8 +32,8 @@ def table(folder, name):
         return list(csv.DictReader(file))
 
 
-def faults(folder):
-    """What the frictionless package has to say against a data package."""
+def validation_errors(folder):
+    """Return the errors that frictionless reports for a data package."""
     import frictionless
 
     return frictionless.validate(str(folder / "datapackage.json")).flatten(
@@ -41,14 +41,14 @@ def faults(folder):
     )
 
 
-def test_nothing_is_three_headers_that_validate(tmp_path):
+def test_no_annotations_are_three_valid_headers(tmp_path):
     assert write(Annotations(), tmp_path) == Counter()
-    assert faults(tmp_path) == []
+    assert validation_errors(tmp_path) == []
     assert read(tmp_path).events == ()
 
 
-def test_a_package_worked_out_by_hand(tmp_path):
-    assert write(replace(by_hand(), recordings=KNOWN), tmp_path) == Counter()
+def test_a_fixed_package_is_written(tmp_path):
+    assert write(replace(fixed_annotations(), recordings=WITH_START), tmp_path) == Counter()
     first, second, empty = table(tmp_path, "observations")
     assert first == {
         "observationID": "o1",
@@ -84,44 +84,44 @@ def test_a_package_worked_out_by_hand(tmp_path):
         "channels": "1",
         "mediaDuration": "60",
     }
-    assert faults(tmp_path) == []
+    assert validation_errors(tmp_path) == []
 
 
 @settings(max_examples=25, deadline=None)
 @given(annotations(seconds=milliseconds))
-def test_everything_comes_back_to_the_microsecond(tmp_path_factory, found):
+def test_annotations_survive_a_round_trip_to_the_microsecond(tmp_path_factory, original):
     folder = tmp_path_factory.mktemp("camtrap")
-    assert write_annotations(found, folder, "camtrap-dp") == Counter()
+    assert write_annotations(original, folder, "camtrap-dp") == Counter()
     back = read_annotations(folder, "camtrap-dp")
-    assert tidy(back.events) == tidy(found.events)
-    assert same(back.reviewed, found.reviewed)
-    facts = [replace(item, start_local=None) for item in back.recordings]
-    assert facts == list(found.recordings)
+    assert tidy(back.events) == tidy(original.events)
+    assert same(back.reviewed, original.reviewed)
+    metadata = [replace(item, start_local=None) for item in back.recordings]
+    assert metadata == list(original.recordings)
 
 
 @settings(max_examples=3, deadline=None)
 @given(annotations(seconds=milliseconds))
-def test_every_package_validates_with_frictionless(tmp_path_factory, found):
+def test_every_package_validates_with_frictionless(tmp_path_factory, original):
     folder = tmp_path_factory.mktemp("camtrap")
-    write_annotations(found, folder, "camtrap-dp")
-    assert faults(folder) == []
+    write_annotations(original, folder, "camtrap-dp")
+    assert validation_errors(folder) == []
 
 
-def test_recordings_whose_start_is_unknown_are_counted(tmp_path):
-    found = replace(by_hand(), recordings=KNOWN[1:])
-    assert write(found, tmp_path) == {NO_START_EVENT: 2, NO_START_REVIEWED: 1}
-    assert faults(tmp_path) == []
+def test_recordings_with_unknown_start_are_counted(tmp_path):
+    original = replace(fixed_annotations(), recordings=WITH_START[1:])
+    assert write(original, tmp_path) == {NO_START_EVENT: 2, NO_START_REVIEWED: 1}
+    assert validation_errors(tmp_path) == []
 
 
-def test_a_package_without_any_start_is_refused(tmp_path):
-    with pytest.raises(AnnotationError, match="needs the clock time of recordings"):
-        write(by_hand(), tmp_path)
+def test_a_package_without_any_start_is_rejected(tmp_path):
+    with pytest.raises(AnnotationError, match="needs the start time of recordings"):
+        write(fixed_annotations(), tmp_path)
 
 
 def test_a_score_outside_0_to_1_is_counted(tmp_path):
-    found = Annotations((Event("a/x.wav", 0, 1, score=2.5, origin="model"),), recordings=KNOWN[:1])
-    assert write(found, tmp_path) == {SCORE_OUTSIDE: 1}
-    assert faults(tmp_path) == []
+    original = Annotations((Event("a/x.wav", 0, 1, score=2.5, origin="model"),), recordings=WITH_START[:1])
+    assert write(original, tmp_path) == {SCORE_OUTSIDE: 1}
+    assert validation_errors(tmp_path) == []
 
 
 def package(folder, observations, media="mediaID,timestamp\nm,2023-05-10T05:30:00Z\n"):
@@ -132,27 +132,27 @@ def package(folder, observations, media="mediaID,timestamp\nm,2023-05-10T05:30:0
     return folder
 
 
-def test_packages_of_others_tell_blank_spans_and_observations_without_a_time(tmp_path):
+def test_packages_of_other_programs_may_have_blank_spans_and_observations_without_a_time(tmp_path):
     rows = (
         "m,2023-05-10T05:30:02Z,2023-05-10T07:30:03.5+02:00,interval,animal\n"
         "m,2023-05-10T05:30:10Z,2023-05-10T05:30:20Z,interval,blank\n"
         "m,,,media,animal\n"
         "n,2023-05-10T05:30:02Z,2023-05-10T05:30:02Z,interval,animal\n"
     )
-    found = read(package(tmp_path, rows) / "datapackage.json")
-    assert found.events == (Event("m", 2.0, 3.5),)
-    assert found.reviewed == (Reviewed("m", 10.0, 20.0),)
-    assert found.problems == {NOT_OF_SOUND: 1, UNKNOWN_MEDIA: 1}
+    result = read(package(tmp_path, rows) / "datapackage.json")
+    assert result.events == (Event("m", 2.0, 3.5),)
+    assert result.reviewed == (ReviewedSpan("m", 10.0, 20.0),)
+    assert result.problems == {NOT_ACOUSTIC: 1, UNKNOWN_MEDIA: 1}
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("m,noon,noon,interval,animal\n", "line 2: 'noon' is no ISO 8601 time"),
+        ("m,noon,noon,interval,animal\n", "line 2: 'noon' is not an ISO 8601 time"),
         ("m,2023-05-10T05:30:02,2023-05-10T05:30:03,interval,animal\n", None),
     ],
 )
-def test_wrong_times_are_refused_with_their_line(tmp_path, row, message):
+def test_invalid_times_are_rejected_with_their_line(tmp_path, row, message):
     folder = package(tmp_path, row)
     if message:
         with pytest.raises(AnnotationError, match=message):
@@ -161,13 +161,13 @@ def test_wrong_times_are_refused_with_their_line(tmp_path, row, message):
         assert read(folder).events == (Event("m", 2.0, 3.0),)
 
 
-def test_a_zone_in_one_table_only_is_refused(tmp_path):
+def test_a_time_zone_in_one_table_only_is_rejected(tmp_path):
     media = "mediaID,timestamp\nm,2023-05-10T05:30:00\n"
     with pytest.raises(AnnotationError, match="must both state a time zone, or neither"):
         read(package(tmp_path, "m,2023-05-10T05:30:02Z,2023-05-10T05:30:03Z,interval,animal\n", media))
 
 
-def test_an_event_past_the_calendar_is_refused(tmp_path):
-    found = Annotations((Event("a/x.wav", 0, 1e15),), recordings=KNOWN)
-    with pytest.raises(AnnotationError, match="is past the calendar"):
-        write(found, tmp_path)
+def test_an_event_after_year_9999_is_rejected(tmp_path):
+    original = Annotations((Event("a/x.wav", 0, 1e15),), recordings=WITH_START)
+    with pytest.raises(AnnotationError, match="is later than year 9999"):
+        write(original, tmp_path)

@@ -5,8 +5,8 @@ import pytest
 
 from mast.annotations import convert, read_annotations, write_annotations
 from mast.errors import AnnotationError
-from mast.events import Event, Recording, to_table
-from tests.annotations.cases import by_hand, recording
+from mast.records import Event, Recording, to_table
+from tests.annotations.cases import fixed_annotations, recording
 
 SCAN = [
     recording("c/a/x.flac", duration_s=60.0, sample_rate_hz=32_000, channels=1),
@@ -14,48 +14,51 @@ SCAN = [
 ]
 
 
-def test_a_table_of_nothing_converts_to_nothing(tmp_path):
+def test_an_empty_table_converts_to_an_empty_table(tmp_path):
     (tmp_path / "t.csv").write_text("recording,start_s,end_s\n")
-    account = convert(tmp_path / "t.csv", tmp_path / "t.json", "batdetect2")
-    assert (account.events, account.recordings, account.reviewed) == (0, 0, 0)
-    assert account.summary().splitlines() == [
+    conversion = convert(tmp_path / "t.csv", tmp_path / "t.json", "batdetect2")
+    assert (conversion.events, conversion.recordings, conversion.reviewed) == (0, 0, 0)
+    assert conversion.summary().splitlines() == [
         f"{tmp_path / 't.csv'} (csv): 0 events in 0 recordings, 0 of them reviewed",
         f"Written: {tmp_path / 't.json'} (batdetect2)",
     ]
 
 
-def test_problems_and_losses_are_told(tmp_path):
-    write_annotations(by_hand(), tmp_path / "t.csv", "csv")
+def test_problems_and_losses_are_reported(tmp_path):
+    write_annotations(fixed_annotations(), tmp_path / "t.csv", "csv")
     with (tmp_path / "t.csv").open("a") as file:
         file.write("z.wav,,,,,rain,,\n")
-    account = convert(tmp_path / "t.csv", tmp_path / "labels", "audacity", "csv")
-    assert (account.events, account.recordings, account.reviewed) == (2, 2, 2)
-    assert "Not taken over from the source:\n  1 x row without a time" in account.summary()
+    conversion = convert(tmp_path / "t.csv", tmp_path / "labels", "audacity", "csv")
+    assert (conversion.events, conversion.recordings, conversion.reviewed) == (2, 2, 2)
+    assert "Not imported from the source:\n  1 x row without a time" in conversion.summary()
     assert (
-        "Not kept in audacity:\n  1 x annotator: left out\n  1 x free column: left out" in account.summary()
+        "Not stored in audacity:\n  1 x annotator: not written\n  1 x free column: not written"
+        in conversion.summary()
     )
 
 
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_scan_adds_what_the_table_does_not_know_and_its_names(tmp_path, as_file):
-    write_annotations(by_hand(), tmp_path / "t.csv", "csv")
+def test_a_scan_adds_missing_metadata_and_its_recording_ids(tmp_path, as_file):
+    write_annotations(fixed_annotations(), tmp_path / "t.csv", "csv")
     pq.write_table(to_table(SCAN, Recording), tmp_path / "recordings.parquet")
-    known = tmp_path / "recordings.parquet" if as_file else SCAN
-    account = convert(tmp_path / "t.csv", tmp_path / "t.json", "aoef", recordings=known)
-    assert not account.losses
+    scan = tmp_path / "recordings.parquet" if as_file else SCAN
+    conversion = convert(tmp_path / "t.csv", tmp_path / "t.json", "aoef", recordings=scan)
+    assert not conversion.losses
     back = read_annotations(tmp_path / "t.json", "aoef")
-    assert back.events == tuple(replace(event, recording_id="c/a/x.flac") for event in by_hand().events)
+    assert back.events == tuple(
+        replace(event, recording_id="c/a/x.flac") for event in fixed_annotations().events
+    )
     assert {span.recording_id for span in back.reviewed} == {"c/a/x.flac", "c/a/empty.flac"}
 
 
-def test_names_a_scan_does_not_know_stay(tmp_path):
+def test_recording_names_that_are_not_in_the_scan_are_kept(tmp_path):
     (tmp_path / "t.csv").write_text("recording,start_s,end_s\nother.wav,0,1\n")
     convert(tmp_path / "t.csv", tmp_path / "out.csv", "csv", recordings=SCAN)
     assert read_annotations(tmp_path / "out.csv", "csv").events == (Event("other.wav", 0, 1),)
 
 
 @pytest.mark.parametrize("content", [None, b"no parquet"])
-def test_a_wrong_table_of_recordings_is_refused(tmp_path, content):
+def test_an_invalid_table_of_recordings_is_rejected(tmp_path, content):
     (tmp_path / "t.csv").write_text("recording,start_s,end_s\n")
     path = tmp_path / "recordings.parquet"
     if content:

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from mast.annotations import FORMATS, read_annotations, write_annotations
 from mast.errors import AnnotationError
-from tests.annotations.cases import by_hand
-from tests.annotations.test_camtrap_dp import KNOWN
+from tests.annotations.cases import fixed_annotations
+from tests.annotations.test_camtrap_dp import WITH_START
 
-WHERE = {
+DAMAGED_FILE = {
     "raven": "a/x.wav.Table.1.selections.txt",
     "audacity": "a/x.wav.txt",
     "batdetect2": "a/x.wav.json",
@@ -38,21 +38,21 @@ PIECES = [
 
 
 @pytest.fixture(params=FORMATS)
-def whole(request, tmp_path):
-    """A format, what to read, and the file to damage."""
-    known = replace(by_hand(), recordings=KNOWN)
-    if request.param in WHERE:
-        write_annotations(known, tmp_path / "t", request.param)
-        file = tmp_path / "t" / WHERE[request.param]
+def written(request, tmp_path):
+    """Return a format, the path to read, and the file to damage."""
+    original = replace(fixed_annotations(), recordings=WITH_START)
+    if request.param in DAMAGED_FILE:
+        write_annotations(original, tmp_path / "t", request.param)
+        file = tmp_path / "t" / DAMAGED_FILE[request.param]
         return request.param, tmp_path / "t" if request.param == "camtrap-dp" else file, file
-    write_annotations(known, tmp_path / "t.txt", request.param)
+    write_annotations(original, tmp_path / "t.txt", request.param)
     return request.param, tmp_path / "t.txt", tmp_path / "t.txt"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_reads_or_is_refused_in_words(whole, data):
-    name, path, file = whole
+def test_a_damaged_file_is_read_or_rejected_with_a_message(written, data):
+    name, path, file = written
     content = file.read_bytes()
     start = data.draw(st.integers(0, len(content)))
     stop = data.draw(st.integers(start, min(len(content), start + 12)))

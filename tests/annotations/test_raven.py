@@ -3,13 +3,13 @@ from collections import Counter
 import pytest
 from hypothesis import given
 
-from mast.annotations import Annotations, RecordingFacts, read_annotations, write_annotations
+from mast.annotations import Annotations, RecordingMetadata, read_annotations, write_annotations
+from mast.annotations.model import is_whole
 from mast.annotations.raven import CLIPPED, EMPTY_LOST, NAME_CHANGED, REPEATED, SPANS_LOST, read, write
-from mast.annotations.rows import UNTABBED
-from mast.annotations.tables import is_whole
+from mast.annotations.table_io import UNTABBED
 from mast.errors import AnnotationError
-from mast.events import Event, Reviewed
-from tests.annotations.cases import SLOW, annotations, by_hand, recording, same, tidy
+from mast.records import Event, ReviewedSpan
+from tests.annotations.cases import SLOW, annotations, fixed_annotations, recording, same, tidy
 
 HEADER = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)"
 
@@ -20,18 +20,18 @@ def written(tmp_path, text, name="x.Table.1.selections.txt"):
     return path
 
 
-def test_an_empty_file_is_refused(tmp_path):
+def test_an_empty_file_is_rejected(tmp_path):
     with pytest.raises(AnnotationError, match="the file is empty"):
         read(written(tmp_path, ""))
 
 
-def test_a_table_with_only_a_header_means_reviewed_and_nothing_found(tmp_path):
+def test_a_table_with_only_a_header_means_reviewed_without_events(tmp_path):
     annotations = read(written(tmp_path, HEADER + "\n"))
     assert annotations.events == ()
-    assert annotations.reviewed == (Reviewed("x"),)
+    assert annotations.reviewed == (ReviewedSpan("x"),)
 
 
-def test_an_empty_table_of_a_models_scores_reviews_nothing(tmp_path):
+def test_an_empty_table_with_model_scores_is_not_a_review(tmp_path):
     path = written(tmp_path, HEADER + "\tConfidence\n", "x.BirdNET.selection.table.txt")
     assert read(path).reviewed == ()
 
@@ -63,7 +63,7 @@ def test_the_same_selection_twice_in_one_view_is_two(tmp_path):
     ],
     ids=["few columns", "decimal commas", "mark and other order", "empty path", "later in a sequence"],
 )
-def test_the_many_ways_to_write_one_selection(tmp_path, text):
+def test_variants_of_one_selection_are_read_alike(tmp_path, text):
     assert read(written(tmp_path, text)).events == (Event("x", 1.5, 2.0),)
 
 
@@ -76,19 +76,19 @@ def test_the_many_ways_to_write_one_selection(tmp_path, text):
         ("Notes", "faint", None),
     ],
 )
-def test_the_label_stands_in_the_first_usual_column_with_any_value(tmp_path, columns, cells, label):
+def test_the_label_is_in_the_first_known_column_with_a_value(tmp_path, columns, cells, label):
     text = f"Begin Time (s)\tEnd Time (s)\t{columns}\n1\t2\t{cells}\n"
     assert read(written(tmp_path, text)).events[0].label == label
 
 
-def test_a_sequence_without_file_offsets_is_refused(tmp_path):
+def test_a_sequence_without_file_offsets_is_rejected(tmp_path):
     text = "Begin Time (s)\tEnd Time (s)\tBegin File\n1\t2\ta.wav\n61\t62\tb.wav\n"
-    with pytest.raises(AnnotationError, match=r"line 2: the table speaks of 2 files .*File Offset \(s\)"):
+    with pytest.raises(AnnotationError, match=r"line 2: the table covers 2 files .*File Offset \(s\)"):
         read(written(tmp_path, text))
 
 
-def test_a_table_worked_out_by_hand(tmp_path):
-    losses = write(by_hand(), tmp_path)
+def test_a_fixed_table_is_written(tmp_path):
+    losses = write(fixed_annotations(), tmp_path)
     names = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.txt"))
     assert names == ["a/empty.wav.Table.1.selections.txt", "a/x.wav.Table.1.selections.txt"]
     first = HEADER + "\tBegin File\tBegin Path\tFile Offset (s)\tAnnotation\tAnnotator\tQuality"
@@ -100,92 +100,98 @@ def test_a_table_worked_out_by_hand(tmp_path):
     assert losses == Counter()
 
 
-def test_offsets_count_every_file_of_the_sequence_also_those_without_events(tmp_path):
+def test_times_count_every_file_of_the_sequence_even_without_events(tmp_path):
     path = tmp_path / "all.txt"
-    found = Annotations(
+    original = Annotations(
         events=(Event("c/c.wav", 2.5, 3.0, 100, 200), Event("c/a.wav", 1.0, 2.0, 100, 200)),
-        reviewed=(Reviewed("c/c.wav"), Reviewed("c/a.wav")),
+        reviewed=(ReviewedSpan("c/c.wav"), ReviewedSpan("c/a.wav")),
     )
     scan = [
         recording(f"c/{name}.wav", duration_s=seconds)
         for name, seconds in (("a", 60.1), ("b", 0.2), ("c", 60.0))
     ]
-    assert write_annotations(found, path, "raven", scan) == Counter()
+    assert write_annotations(original, path, "raven", scan) == Counter()
     rows = [line.split("\t") for line in path.read_text().splitlines()]
     column = {name: index for index, name in enumerate(rows[0])}
-    shown = [
+    columns_written = [
         [row[column[name]] for name in ("Begin Time (s)", "End Time (s)", "File Offset (s)", "Begin File")]
         for row in rows[1:]
     ]
-    assert shown == [["62.8", "63.3", "2.5", "c.wav"], ["1", "2", "1", "a.wav"]]
-    assert read(path).events == found.events
+    assert columns_written == [["62.8", "63.3", "2.5", "c.wav"], ["1", "2", "1", "a.wav"]]
+    assert read(path).events == original.events
 
 
-def test_a_sequence_with_an_unknown_duration_is_refused(tmp_path):
-    found = Annotations((Event("a", 0, 1), Event("b", 0, 1)))
+def test_a_sequence_with_an_unknown_duration_is_rejected(tmp_path):
+    original = Annotations((Event("a", 0, 1), Event("b", 0, 1)))
     with pytest.raises(AnnotationError, match="needs the duration of each"):
-        write(found, tmp_path / "all.txt")
+        write(original, tmp_path / "all.txt")
 
 
 @SLOW
 @given(annotations())
-def test_a_folder_of_tables_brings_everything_back_but_parts_reviewed_and_empty(tmp_path_factory, found):
+def test_a_folder_of_tables_survives_a_round_trip_except_reviewed_parts_without_events(
+    tmp_path_factory, original
+):
     folder = tmp_path_factory.mktemp("raven")
-    losses = write_annotations(found, folder, "raven")
+    losses = write_annotations(original, folder, "raven")
     if not any(folder.iterdir()):
-        assert found.events == found.reviewed == ()
+        assert original.events == original.reviewed == ()
         return
     back = read_annotations(folder, "raven")
-    named = {event.recording_id for event in found.events}
-    parts = {span.recording_id for span in found.reviewed if not is_whole(span)} - named
-    assert same(back.events, found.events)
-    kept = {span for span in found.reviewed if span.recording_id not in parts}
-    assert set(back.reviewed) == kept | {Reviewed(name) for name in parts}
+    named = {event.recording_id for event in original.events}
+    parts = {span.recording_id for span in original.reviewed if not is_whole(span)} - named
+    assert same(back.events, original.events)
+    kept = {span for span in original.reviewed if span.recording_id not in parts}
+    assert set(back.reviewed) == kept | {ReviewedSpan(name) for name in parts}
     assert losses == +Counter({SPANS_LOST: len(parts)})
 
 
 @SLOW
 @given(annotations())
-def test_one_table_over_a_sequence_brings_everything_back_but_empty_recordings(tmp_path_factory, found):
+def test_a_table_over_a_sequence_survives_a_round_trip_except_recordings_without_events(
+    tmp_path_factory, original
+):
     path = tmp_path_factory.mktemp("raven") / "all.txt"
-    losses = write_annotations(found, path, "raven")
-    named = {event.recording_id for event in found.events}
-    empty = {span.recording_id for span in found.reviewed} - named
+    losses = write_annotations(original, path, "raven")
+    named = {event.recording_id for event in original.events}
+    empty = {span.recording_id for span in original.reviewed} - named
     assert losses == +Counter({EMPTY_LOST: len(empty)})
-    if found.events:
+    if original.events:
         back = read_annotations(path, "raven")
-        assert tidy(back.events) == tidy(found.events)
-        assert same(back.reviewed, [span for span in found.reviewed if span.recording_id in named])
+        assert tidy(back.events) == tidy(original.events)
+        assert same(back.reviewed, [span for span in original.reviewed if span.recording_id in named])
 
 
 def test_an_empty_table_named_after_its_recording_keeps_the_review(tmp_path):
     path = tmp_path / "x.selections.txt"
-    assert write(Annotations(reviewed=(Reviewed("x"),)), path) == Counter()
-    assert read(path).reviewed == (Reviewed("x"),)
+    assert write(Annotations(reviewed=(ReviewedSpan("x"),)), path) == Counter()
+    assert read(path).reviewed == (ReviewedSpan("x"),)
 
 
-def test_frequencies_above_half_the_sample_rate_are_lowered_and_counted(tmp_path):
-    facts = (RecordingFacts("x.wav", sample_rate_hz=8000),)
-    found = Annotations(
-        (Event("x.wav", 0, 1, 3000, 5000), Event("x.wav", 0, 1, 5000, 6000)), recordings=facts
+def test_frequencies_above_half_the_sample_rate_are_clipped_and_counted(tmp_path):
+    metadata = (RecordingMetadata("x.wav", sample_rate_hz=8000),)
+    original = Annotations(
+        (Event("x.wav", 0, 1, 3000, 5000), Event("x.wav", 0, 1, 5000, 6000)), recordings=metadata
     )
-    assert write(found, tmp_path / "t.txt") == {CLIPPED: 2}
+    assert write(original, tmp_path / "t.txt") == {CLIPPED: 2}
     assert [(event.low_hz, event.high_hz) for event in read(tmp_path / "t.txt").events] == [
         (3000, 4000),
         (4000, 4000),
     ]
 
 
-def test_another_channel_is_a_free_column_and_comes_back(tmp_path):
-    found = Annotations((Event("x.wav", 0, 1, 0, 9, columns=(("Channel", "2"),)),), (Reviewed("x.wav"),))
-    write(found, tmp_path / "t.txt")
+def test_another_channel_is_a_free_column_and_survives_a_round_trip(tmp_path):
+    original = Annotations(
+        (Event("x.wav", 0, 1, 0, 9, columns=(("Channel", "2"),)),), (ReviewedSpan("x.wav"),)
+    )
+    write(original, tmp_path / "t.txt")
     assert "\tSpectrogram 1\t2\t" not in (tmp_path / "t.txt").read_text().splitlines()[0]
-    assert read(tmp_path / "t.txt").events == found.events
+    assert read(tmp_path / "t.txt").events == original.events
 
 
 def test_tabs_and_line_breaks_in_texts_become_spaces_and_are_counted(tmp_path):
-    found = Annotations((Event("x.wav", 0, 1, label="a\tb\nc"),))
-    assert write(found, tmp_path / "t.txt") == {UNTABBED: 1}
+    original = Annotations((Event("x.wav", 0, 1, label="a\tb\nc"),))
+    assert write(original, tmp_path / "t.txt") == {UNTABBED: 1}
     assert read(tmp_path / "t.txt").events[0].label == "a b c"
 
 
@@ -193,33 +199,35 @@ def test_tabs_and_line_breaks_in_texts_become_spaces_and_are_counted(tmp_path):
     "name",
     ["../../x.wav", "/etc/x.wav", "..\\x.wav", "C:\\data\\x.wav", "a/./../x", "..", "/", 'a"b<c>|?*:.wav'],
 )
-def test_no_recordings_name_leads_out_of_the_folder(tmp_path, name):
+def test_no_recording_name_leaves_the_output_folder(tmp_path, name):
     folder = tmp_path / "inner" / "out"
-    found = Annotations((Event(name, 0, 1),), (Reviewed(name), Reviewed("ok.wav")))
-    assert write(found, folder) == Counter()
-    made = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(made) == 2
-    assert all(path.is_relative_to(folder) for path in made)
-    assert read_annotations(folder, "raven").events == found.events
+    original = Annotations((Event(name, 0, 1),), (ReviewedSpan(name), ReviewedSpan("ok.wav")))
+    assert write(original, folder) == Counter()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert all(path.is_relative_to(folder) for path in files)
+    assert read_annotations(folder, "raven").events == original.events
 
 
-def test_two_recordings_with_names_alike_on_some_file_systems_get_two_tables(tmp_path):
-    found = Annotations(reviewed=(Reviewed("a:b.wav"), Reviewed("a_b.wav"), Reviewed("A_B.wav")))
-    assert write(found, tmp_path) == {NAME_CHANGED: 2}
+def test_recordings_with_equal_names_on_some_file_systems_get_separate_tables(tmp_path):
+    original = Annotations(
+        reviewed=(ReviewedSpan("a:b.wav"), ReviewedSpan("a_b.wav"), ReviewedSpan("A_B.wav"))
+    )
+    assert write(original, tmp_path) == {NAME_CHANGED: 2}
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_marks_that_are_no_numbers_are_no_scores(tmp_path):
+def test_a_column_with_texts_is_not_a_score(tmp_path):
     text = "Begin Time (s)\tEnd Time (s)\tScore\n1\t2\tgood\n1\t2\t3\n"
-    found = read(written(tmp_path, text))
-    assert [(event.score, event.origin, event.columns) for event in found.events] == [
+    result = read(written(tmp_path, text))
+    assert [(event.score, event.origin, event.columns) for event in result.events] == [
         (None, "expert", (("Score", "good"),)),
         (None, "expert", (("Score", "3"),)),
     ]
 
 
-def test_numbers_of_absurd_size_do_no_harm(tmp_path):
+def test_numbers_with_extreme_exponents_are_read_or_rejected(tmp_path):
     text = "Begin Time (s)\tEnd Time (s)\tFile Offset (s)\n1e-999999999\t2\t0\n"
     assert read(written(tmp_path, text)).events == (Event("x", 0, 2),)
-    with pytest.raises(AnnotationError, match="no number"):
+    with pytest.raises(AnnotationError, match="not a number"):
         read(written(tmp_path, text.replace("e-", "e")))

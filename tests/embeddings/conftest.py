@@ -1,15 +1,15 @@
-"""What the tests of embeddings share: one prepared study, and one run of `mast detect` with its vectors."""
+"""Fixtures of the embedding tests: a prepared study, and a run of `mast detect` with its vectors."""
 
 import pytest
 import torch
 
-from mast.detection import plan
-from mast.detection.local import Compute
 from mast.embeddings.embed import embed_events
-from mast.recordings.store import AudioStore
-from tests.detection.archives import save_detector
-from tests.embeddings.made import prepared_study
-from tests.embeddings.runs import detected, save_encoder
+from mast.runs import plan
+from mast.runs.local import ComputeResources
+from mast.store.audio_store import AudioStore
+from tests.embeddings.builders import prepared_study
+from tests.embeddings.runs import detect_card, save_encoder
+from tests.runs.archives import save_detector
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def store(study):
-    return AudioStore(f"{study.work}/audio.lance")
+    return AudioStore(f"{study.work_dir}/audio.lance")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -39,18 +39,18 @@ def detector(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory) -> str:
-    """A run of three parts."""
+    """Return the folder of a run with three parts."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "MIN_PART_S", 5.0)
-        return detected(folder, save_detector(folder / "detector"))
+        return detect_card(folder, save_detector(folder / "detector"))
 
 
 @pytest.fixture(scope="session")
 def embedded(run, encoder):
-    """The run's vectors, made by a real child process."""
-    told = []
+    """Embed the run in a real worker process; return the result and the progress calls."""
+    progress = []
     result = embed_events(
-        run, encoder, compute=Compute("cpu", 1), on_progress=lambda *item: told.append(item)
+        run, encoder, compute=ComputeResources("cpu", 1), on_progress=lambda *call: progress.append(call)
     )
-    return result, told
+    return result, progress

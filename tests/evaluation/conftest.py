@@ -1,4 +1,4 @@
-"""One small prepared study for all tests of evaluation."""
+"""One small prepared study for all evaluation tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Test sets made by hand, a small prepared study with a set under shift, and a detector with random weights."""
+"""Build test sets by hand, a small prepared study with a held-out set, and a detector with random weights."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 import torch
 from typer.testing import CliRunner
 
+from mast.audio.spectrogram import chunk_frames
 from mast.cli import app
 from mast.config import Study, load_study
-from mast.datasets.preparing import read_normalisation
-from mast.detection.evaluate import with_predictions
-from mast.evaluation.figures import set_results
-from mast.evaluation.matching import Boxes
-from mast.evaluation.results import Results, fingerprint_truths
-from mast.evaluation.trial import Trial, Truths
-from mast.evaluation.truths import grid_of, read_truths
-from mast.models.checkpoint import Description, save_model
-from mast.models.decoding import Detections
+from mast.datasets.prepare import read_normalisation
+from mast.evaluation.evaluate import attach_predictions
+from mast.evaluation.evaluation_set import EvaluationSet, GroundTruth
+from mast.evaluation.ground_truth import grid_of, read_ground_truth
+from mast.evaluation.matching import GroupedBoxes
+from mast.evaluation.results import Results, fingerprint_ground_truth
+from mast.evaluation.set_metrics import evaluate_set
+from mast.models.checkpoint import ModelInfo, save_model
 from mast.models.encoder import Encoder, EncoderShape
 from mast.models.frontend import FrontEnd
-from mast.models.loading import detector_of
-from mast.recordings.store import AudioStore
-from mast.spectrogram import frames_of
+from mast.models.loading import build_detector
+from mast.models.postprocess import ChunkDetections
 from mast.storage import join
+from mast.store.audio_store import AudioStore
 from tests.training.studies import prepare_example
 
 SHIFTED = "<b>new</b> $place$"
-"""A held-out set whose name would break a page or a picture that takes it for more than text."""
+"""Name of a held-out set that would break a page or a figure that does not escape it."""
 
 SHAPE = EncoderShape(width=16, heads=2, depth=1)
 ARCHITECTURE = {
@@ -43,25 +43,28 @@ ARCHITECTURE = {
 
 
 def boxes(rows, *, scored=False):
-    """Boxes from rows of (group, start, low, end, high) and, of predictions, a score."""
+    """Build boxes from rows of (group, start, low, end, high) and, for predictions, a score."""
     values = np.array(rows, dtype=float).reshape(-1, 6 if scored else 5)
-    return Boxes(values[:, 0].astype(np.int64), values[:, 1:5], values[:, 5] if scored else None)
+    return GroupedBoxes(values[:, 0].astype(np.int64), values[:, 1:5], values[:, 5] if scored else None)
 
 
-def made_truths(
-    chunks, truths, *, events=None, box_event=None, labels=None, snr_db=None, **changed
-) -> Truths:
-    """Truths in chunks (recording, start_s); without `events`, every box is an event of its own, at its chunk's start."""
+def make_ground_truth(
+    chunks, boxes_in_chunks, *, events=None, box_event=None, labels=None, snr_db=None, **overrides
+) -> GroundTruth:
+    """Build ground truth in chunks (recording, start_s).
+
+    Without `events`, every box is a separate event at the start of its chunk.
+    """
     recording, start_s = np.array(chunks, dtype=float).reshape(-1, 2).T
-    parts = boxes(truths)
+    parts = boxes(boxes_in_chunks)
     if events is None:
         shifted = parts.bounds.copy()
         shifted[:, 0::2] += start_s[parts.group, None]
-        whole = Boxes(recording[parts.group].astype(np.int64), shifted)
+        complete = GroupedBoxes(recording[parts.group].astype(np.int64), shifted)
     else:
-        whole = boxes(events)
+        complete = boxes(events)
     names = tuple(f"card/{number}.wav" for number in range(1 + int(recording.max(initial=-1))))
-    given = {
+    fields = {
         "name": "test",
         "recordings": names,
         "sites": tuple("AB"[number % 2] for number in range(len(names))),
@@ -71,73 +74,81 @@ def made_truths(
         "chunk_hour": np.full(len(start_s), 5),
         "boxes": parts,
         "box_event": np.arange(len(parts)) if box_event is None else np.array(box_event, dtype=np.int64),
-        "events": whole,
-        "event_labels": tuple(labels or [""] * len(whole)),
-        "event_snr_db": np.array(snr_db if snr_db is not None else [np.nan] * len(whole), dtype=float),
+        "events": complete,
+        "event_labels": tuple(labels or [""] * len(complete)),
+        "event_snr_db": np.array(snr_db if snr_db is not None else [np.nan] * len(complete), dtype=float),
     }
-    return Truths(**given | changed)
+    return GroundTruth(**fields | overrides)
 
 
-def made_trial(truths: Truths, predictions, *, sounds=None) -> Trial:
-    """Predictions by chunk, which stand in their recordings as far on as their chunk starts.
+def make_evaluation_set(ground_truth: GroundTruth, predictions, *, stitched=None) -> EvaluationSet:
+    """Build an evaluation set from predictions by chunk, shifted in their recordings by the start of the chunk.
 
-    Without `sounds`, of rows by recording, each prediction is a sound of its own.
+    Without `stitched`, rows by recording, each prediction is a separate event.
     """
-    found = boxes(predictions, scored=True)
-    events = found.bounds.copy()
-    events[:, 0::2] += truths.chunk_start_s[found.group, None]
-    alone = Boxes(truths.chunk_recording[found.group], events, found.score)
-    return Trial(truths, found, events, alone if sounds is None else boxes(sounds, scored=True))
+    in_chunks = boxes(predictions, scored=True)
+    events = in_chunks.bounds.copy()
+    events[:, 0::2] += ground_truth.chunk_start_s[in_chunks.group, None]
+    unstitched = GroupedBoxes(ground_truth.chunk_recording[in_chunks.group], events, in_chunks.score)
+    return EvaluationSet(
+        ground_truth, in_chunks, events, unstitched if stitched is None else boxes(stitched, scored=True)
+    )
 
 
-def oracle(truths: Truths, study: Study, score: float = 1.0) -> Trial:
-    """Predictions that are the truths."""
-    own = [truths.boxes.bounds[truths.boxes.group == chunk] for chunk in range(len(truths.chunk_recording))]
-    detections = [Detections(torch.from_numpy(item).float(), torch.full((len(item),), score)) for item in own]
-    return with_predictions(truths, iter(detections), grid_of(study))
+def oracle(ground_truth: GroundTruth, study: Study, score: float = 1.0) -> EvaluationSet:
+    """Return predictions equal to the ground truth."""
+    bounds = [
+        ground_truth.boxes.bounds[ground_truth.boxes.group == chunk]
+        for chunk in range(len(ground_truth.chunk_recording))
+    ]
+    detections = [
+        ChunkDetections(torch.from_numpy(item).float(), torch.full((len(item),), score)) for item in bounds
+    ]
+    return attach_predictions(ground_truth, iter(detections), grid_of(study))
 
 
-def made_results(sets, threshold=0.5, resamples=20) -> Results:
+def make_results(sets, threshold=0.5, resamples=20) -> Results:
+    """Compute results of evaluation sets with fixed provenance."""
     return Results(
-        model={"identity": "0123456789abcdef", "location": "model", "source": "made", "licence": "none"},
-        made_from={"splits.parquet": "abc"},
-        truths=fingerprint_truths([item.truths for item in sets]),
+        model={"identity": "0123456789abcdef", "location": "model", "source": "a test", "licence": "none"},
+        provenance={"splits.parquet": "abc"},
+        ground_truth=fingerprint_ground_truth([item.ground_truth for item in sets]),
         threshold=threshold,
-        threshold_source="made up",
+        threshold_source="a test",
         settings={},
-        sets=[set_results(item, threshold, resamples) for item in sets],
+        sets=[evaluate_set(item, threshold, resamples) for item in sets],
         version="0",
         created_utc="2026-01-02T03:04:05+00:00",
     )
 
 
 def study_under_shift(folder: Path) -> Path:
-    """The example as a prepared study in which a morning at B1 is held out. → its file"""
+    """Prepare the example study with a morning at B1 held out. → its file"""
     file = prepare_example(folder)
     values = json.loads(file.read_text())
     values["splits"] |= {"train": 0.8, "val": 0.1, "test": 0.1}
     values["splits"]["held_out"] = {SHIFTED: {"paths": ["B1/*_073000.WAV"]}}
     file.write_text(json.dumps(values))
-    done = CliRunner().invoke(app, ["splits", str(file)])
+    done = CliRunner().invoke(app, ["split", str(file)])
     assert done.exit_code == 0, done.output
     return file
 
 
-def opened(file: Path) -> tuple[Study, AudioStore, FrontEnd]:
+def open_study(file: Path) -> tuple[Study, AudioStore, FrontEnd]:
     study = load_study(file)
     frontend = FrontEnd(study.chunking, study.spectrogram, read_normalisation(study))
-    return study, AudioStore(join(study.work, "audio.lance")), frontend
+    return study, AudioStore(join(study.work_dir, "audio.lance")), frontend
 
 
-def truths_of(file: Path, split: str) -> tuple[Study, AudioStore, Truths]:
-    study, store, frontend = opened(file)
-    return study, store, read_truths(study, store, split, frontend)[0]
+def load_ground_truth(file: Path, split: str) -> tuple[Study, AudioStore, GroundTruth]:
+    study, store, frontend = open_study(file)
+    return study, store, read_ground_truth(study, store, split, frontend)[0]
 
 
 def random_detector(file: Path, folder: Path, **changed) -> str:
-    """A detector that has learned nothing, for the study or for changed settings."""
+    """Save a detector with random weights, for the study or for changed settings. → its folder"""
     study = load_study(file)
-    description = Description(
+    description = ModelInfo(
         **{
             "kind": "detector",
             "architecture": ARCHITECTURE,
@@ -150,9 +161,9 @@ def random_detector(file: Path, folder: Path, **changed) -> str:
         | changed
     )
     torch.manual_seed(0)
-    frames = frames_of(description.chunking.chunk_s, description.spectrogram)
-    network = detector_of(ARCHITECTURE, Encoder(SHAPE, frames))
-    for _ in range(20):  # norms that have heard sound, so that scores differ by more than rounding
+    frames = chunk_frames(description.chunking.chunk_s, description.spectrogram)
+    network = build_detector(ARCHITECTURE, Encoder(SHAPE, frames))
+    for _ in range(20):  # update the norms, so that scores differ by more than rounding
         network.train()(torch.randn(2, SHAPE.bins, frames))
     save_model(str(folder), description, network.state_dict())
     return str(folder)

@@ -1,4 +1,4 @@
-"""A whole detector that is small enough for tests, and something for it to look at."""
+"""A detector that is small enough for tests, and random spectrograms."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from torch import Tensor, nn
 
 from mast.models.adapter import ADAPTERS
 from mast.models.detector import Detector
+from mast.models.fpn import Pyramid
 from mast.models.head import Head
-from mast.models.pyramid import Pyramid
 
 
 class Patches(nn.Module):
-    """The least that an encoder does: one token for every 16 × 16 patch."""
+    """A minimal encoder: one token for every 16 × 16 patch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.embed = nn.Conv2d(1, width, 16, 16)
 
     def forward(self, spec: Tensor) -> Tensor:
-        """(B, F, T) → (B, C, F/16, T/16)"""
+        """Embed patches. (B, F, T) → (B, C, F/16, T/16)"""
         tokens: Tensor = self.embed(spec[:, None])
         return tokens
 

@@ -1,4 +1,4 @@
-"""The whole detector on a small encoder."""
+"""The complete detector with a small encoder."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ def test_there_is_a_prediction_for_every_cell_of_every_level(
     assert output.locations.extent == (frames, 128)
 
 
-def test_a_caller_may_stop_at_the_adapters_map_and_go_on_from_there() -> None:
+def test_predict_accepts_the_features_that_the_adapter_returned() -> None:
     model = detector().eval()
     with torch.no_grad():
         features = model.features(spectrograms())
-        whole, parts = model(spectrograms()), model.predict(features)
+        expected, output = model(spectrograms()), model.predict(features)
     assert features.shape == (2, 256, 32, 16)
-    assert torch.equal(whole.logits, parts.logits) and torch.equal(whole.distances, parts.distances)
+    assert torch.equal(expected.logits, output.logits)
+    assert torch.equal(expected.distances, output.distances)
 
 
-def test_every_parameter_learns() -> None:
+def test_every_parameter_gets_a_finite_gradient() -> None:
     model = detector()
     output = model(spectrograms())
     (output.logits.square().sum() + output.centerness.square().sum() + output.distances.sum()).backward()
@@ -47,7 +48,7 @@ def test_every_parameter_learns() -> None:
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
 
 
-def test_predictions_are_full_precision_under_autocast() -> None:
+def test_predictions_are_float32_under_autocast() -> None:
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         output = detector().eval()(spectrograms())
     assert {output.logits.dtype, output.centerness.dtype, output.distances.dtype} == {torch.float32}

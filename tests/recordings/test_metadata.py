@@ -1,4 +1,4 @@
-"""What recorders say: a table of names and headers from the field, then clocks, faults and properties."""
+"""Metadata from recorders: a table of real file names and headers, then clocks, faults and properties."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mast.errors import ConfigError
-from mast.events import Recording
 from mast.recordings.faults import FAULTS
-from mast.recordings.metadata import Facts, Naming, read_comment, read_facts, read_guano
+from mast.recordings.metadata import FileMetadata, NamingScheme, read_comment, read_guano, read_metadata
+from mast.records import Recording
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
-UNSTATED = Naming()
-MADRID = Naming(time_zone="Europe/Madrid")
+UNSTATED = NamingScheme()
+MADRID = NamingScheme(time_zone="Europe/Madrid")
 
 
-def facts(
-    path: str, comment: str | None = None, guano: str | None = None, naming: Naming = UNSTATED
-) -> Facts:
-    return read_facts(path, comment, guano, naming, NOW)
+def metadata_of(
+    path: str, comment: str | None = None, guano: str | None = None, naming: NamingScheme = UNSTATED
+) -> FileMetadata:
+    return read_metadata(path, comment, guano, naming, NOW)
 
 
 def moth(when: str, ending: str = "at medium gain while battery was 4.0V and temperature was 24.5C.") -> str:
@@ -47,7 +47,7 @@ AM_TRIGGER = moth(
     "Frequency trigger (8.0kHz and window length of 16 samples) threshold was 0.1% "
     "with 1s minimum trigger duration.",
 )
-AM_LOST = "Recorded by AudioMoth with a firmware nobody knows"
+AM_LOST = "Recorded by AudioMoth with an unknown firmware"
 WA = "GUANO|Version: 1.0\nTimestamp: 2019-05-22 00:00:00-04:00\nMake: Wildlife\nModel: SM4\nSerial: S4A1"
 SITED = "Timestamp: 2019-05-22T00:00:00Z\nNABat|Site Name: Cave 7\nLoc Position: 37.0 -3.4\nTE: 10\n"
 LOCAL_BAT = "GUANO|Version: 1.0\r\nTimestamp: 2019-05-22T00:00:00\r\nMake: Titley\r\n\0"
@@ -62,7 +62,7 @@ UTC0 = "AudioMoth default"
 OWN = "stated"
 
 FROM_THE_FIELD = [
-    # path, comment, GUANO, → site, its source, start in UTC, offset in minutes, who told the time, the zone
+    # path, comment, GUANO, → site, its source, start in UTC, offset in minutes, sources of the time and the zone
     # AudioMoth: bare names count as UTC, the folder as site
     ("A1/20230510_073000.WAV", None, None, "A1", DIR, "2023-05-10 07:30:00", 0, NAME, UTC0),
     ("A1/20230510_073000T.WAV", None, None, "A1", DIR, "2023-05-10 07:30:00", 0, NAME, UTC0),
@@ -90,7 +90,7 @@ FROM_THE_FIELD = [
     ("AM02_20230510_073000 .WAV", AM_1_2, None, "AM02", NAME, "2023-05-10 05:30:00", 120, ICMT, ICMT),
     ("AM02_20230510_073000 .WAV", AM_LOST, None, "AM02", NAME, "2023-05-10 07:30:00", 0, NAME, UTC0),
     ("A1/20230510_073000.WAV", "mixed by hand", None, "A1", DIR, "2023-05-10 07:30:00", 0, NAME, UTC0),
-    # prefixes name the site; such clocks do not say their zone
+    # prefixes name the site; such clocks do not state their zone
     ("AM02_20230510_073000 .WAV", None, None, "AM02", NAME, None, None, NAME, None),
     ("AM2_20230510_073000.WAV", None, None, "AM2", NAME, None, None, NAME, None),
     ("x/S4A03895_20190522_000000.wav", None, None, "S4A03895", NAME, None, None, NAME, None),
@@ -102,7 +102,7 @@ FROM_THE_FIELD = [
     ("dalby_bush_01_2980_702775_20201222_180530_30_0.flac", None, None, "dalby_bush_01_2980_702775", NAME,
      None, None, NAME, None),
     ("Río Frío-3_20210101_120000.wav", None, None, "Río Frío-3", NAME, None, None, NAME, None),
-    # names that say their zone
+    # names with a zone
     ("swift_20190902_030000_-0400.wav", None, None, "swift", NAME, "2019-09-02 07:00:00", -240, NAME, NAME),
     ("S1120_20190902_030000Z.flac", None, None, "S1120", NAME, "2019-09-02 03:00:00", 0, NAME, NAME),
     ("S1120_20190902_030000+0545.wav", None, None, "S1120", NAME, "2019-09-01 21:15:00", 345, NAME, NAME),
@@ -114,7 +114,7 @@ FROM_THE_FIELD = [
      "2019-05-21 14:00:00", 600, NAME, NAME),
     ("2023-05-10T07:30:00.250Z.wav", None, None, None, None, "2023-05-10 07:30:00.250000", 0, NAME, NAME),
     ("2023-05-10T07:30:00-03:00.wav", None, None, None, None, "2023-05-10 10:30:00", -180, NAME, NAME),
-    # other habits
+    # other naming schemes
     ("B3/2023-05-10_07-30-00.wav", None, None, "B3", DIR, None, None, NAME, None),
     ("B3/2023-05-10T07:30:00.wav", None, None, "B3", DIR, None, None, NAME, None),
     ("B3/20230510073000.mp3", None, None, "B3", DIR, None, None, NAME, None),
@@ -130,7 +130,7 @@ FROM_THE_FIELD = [
     ("bat001.wav", None, FRACTION, None, None, "2019-05-21 22:00:00.500000", 120, GUAN, GUAN),
     ("N_20190522_000000.wav", None, BROKEN, "N", NAME, None, None, NAME, None),
     ("A1/20230510_053000.WAV", AM, WA, "A1", DIR, "2023-05-10 05:30:00", 0, ICMT, ICMT),
-    # nothing tells when
+    # no start time
     ("XC238804.flac", None, None, None, None, None, None, None, None),
     ("A1/20231310_073000.WAV", None, None, None, None, None, None, None, None),
     ("A1/20230230_073000.WAV", None, None, None, None, None, None, None, None),
@@ -147,23 +147,27 @@ FROM_THE_FIELD = [
 @pytest.mark.parametrize(
     ("path", "comment", "guano", "site", "site_by", "utc", "offset_min", "time_by", "zone_by"), FROM_THE_FIELD
 )
-def test_names_and_headers_from_the_field(
-    path, comment, guano, site, site_by, utc, offset_min, time_by, zone_by
-):
-    found = facts(path, comment, guano)
-    start = found.start_utc and str(found.start_utc.replace(tzinfo=None))
-    assert (found.site, found.site_source) == (site, site_by)
-    assert (start, found.utc_offset_min) == (utc, offset_min)
-    assert (found.start_source, found.zone_source) == (time_by, zone_by)
+def test_real_names_and_headers(path, comment, guano, site, site_by, utc, offset_min, time_by, zone_by):
+    metadata = metadata_of(path, comment, guano)
+    start = metadata.start_utc and str(metadata.start_utc.replace(tzinfo=None))
+    assert (metadata.site, metadata.site_source) == (site, site_by)
+    assert (start, metadata.utc_offset_min) == (utc, offset_min)
+    assert (metadata.start_source, metadata.zone_source) == (time_by, zone_by)
     unknown = "no-time-zone" if time_by else "no-start-time"
-    known_faults = () if utc else (unknown,)
-    assert tuple(fault for fault in found.faults if fault != "clock-disagrees") == known_faults
+    expected_faults = () if utc else (unknown,)
+    assert tuple(fault for fault in metadata.faults if fault != "clock-disagrees") == expected_faults
 
 
-def test_facts_are_fields_of_a_recording_and_faults_have_a_meaning():
-    assert set(Facts._fields) <= {field.name for field in fields(Recording)}
-    words = {"clock-reset", "clock-in-future", "clock-disagrees", "clock-twice", "clock-skipped"}
-    assert words | {"no-start-time", "no-time-zone"} <= FAULTS.keys()
+def test_metadata_are_fields_of_a_recording_and_faults_have_a_meaning():
+    assert set(FileMetadata._fields) <= {field.name for field in fields(Recording)}
+    clock_faults = {
+        "clock-reset",
+        "clock-in-future",
+        "clock-disagrees",
+        "ambiguous-local-time",
+        "nonexistent-local-time",
+    }
+    assert clock_faults | {"no-start-time", "no-time-zone"} <= FAULTS.keys()
 
 
 @pytest.mark.parametrize(
@@ -183,9 +187,9 @@ def test_facts_are_fields_of_a_recording_and_faults_have_a_meaning():
     ],
 )
 def test_device_and_gain_come_with_their_source(path, comment, guano, device, device_by, gain, gain_by):
-    found = facts(path, comment, guano)
-    assert (found.device, found.device_source) == (device, device_by)
-    assert (found.gain, found.gain_source) == (gain, gain_by)
+    metadata = metadata_of(path, comment, guano)
+    assert (metadata.device, metadata.device_source) == (device, device_by)
+    assert (metadata.gain, metadata.gain_source) == (gain, gain_by)
 
 
 # the stated zone
@@ -204,31 +208,31 @@ def test_device_and_gain_come_with_their_source(path, comment, guano, device, de
         ("5E90A4D4.WAV", None, None, "2020-04-10 16:54", NAME),
     ],
 )
-def test_a_stated_zone_beats_guesses_but_never_a_recorder_that_says_its_own(
+def test_the_users_zone_replaces_defaults_but_never_the_recorders_own_zone(
     path, comment, guano, utc, zone_by
 ):
-    found = facts(path, comment, guano, MADRID)
-    assert f"{found.start_utc:%Y-%m-%d %H:%M}" == utc
-    assert found.zone_source == zone_by
+    metadata = metadata_of(path, comment, guano, MADRID)
+    assert f"{metadata.start_utc:%Y-%m-%d %H:%M}" == utc
+    assert metadata.zone_source == zone_by
 
 
 @pytest.mark.parametrize(
     ("zone", "local", "utc", "offset_min", "fault"),
     [
-        # summer, winter, the hour that comes twice, the hour that is left out
+        # summer, winter, an ambiguous hour, a nonexistent hour
         ("Europe/Madrid", "20230710_120000", "2023-07-10 10:00", 120, None),
         ("Europe/Madrid", "20230110_120000", "2023-01-10 11:00", 60, None),
-        ("Europe/Madrid", "20231029_023000", "2023-10-29 00:30", 120, "clock-twice"),
+        ("Europe/Madrid", "20231029_023000", "2023-10-29 00:30", 120, "ambiguous-local-time"),
         ("Europe/Madrid", "20231029_030000", "2023-10-29 02:00", 60, None),
-        ("Europe/Madrid", "20230326_023000", "2023-03-26 01:30", 60, "clock-skipped"),
+        ("Europe/Madrid", "20230326_023000", "2023-03-26 01:30", 60, "nonexistent-local-time"),
         ("Europe/Madrid", "20230326_030000", "2023-03-26 01:00", 120, None),
-        ("America/New_York", "20231105_013000", "2023-11-05 05:30", -240, "clock-twice"),
-        ("America/New_York", "20230312_023000", "2023-03-12 07:30", -300, "clock-skipped"),
+        ("America/New_York", "20231105_013000", "2023-11-05 05:30", -240, "ambiguous-local-time"),
+        ("America/New_York", "20230312_023000", "2023-03-12 07:30", -300, "nonexistent-local-time"),
         ("Australia/Lord_Howe", "20230101_120000", "2023-01-01 01:00", 660, None),
         ("Australia/Lord_Howe", "20230701_120000", "2023-07-01 01:30", 630, None),
-        ("Australia/Lord_Howe", "20230402_014500", "2023-04-01 14:45", 660, "clock-twice"),
+        ("Australia/Lord_Howe", "20230402_014500", "2023-04-01 14:45", 660, "ambiguous-local-time"),
         ("Australia/Lord_Howe", "20230402_012900", "2023-04-01 14:29", 660, None),
-        ("Australia/Lord_Howe", "20231001_021500", "2023-09-30 15:45", 630, "clock-skipped"),
+        ("Australia/Lord_Howe", "20231001_021500", "2023-09-30 15:45", 630, "nonexistent-local-time"),
         ("Asia/Kolkata", "20230710_120000", "2023-07-10 06:30", 330, None),
         ("Asia/Kathmandu", "20230710_120000", "2023-07-10 06:15", 345, None),
         ("America/St_Johns", "20230110_120000", "2023-01-10 15:30", -210, None),
@@ -236,18 +240,18 @@ def test_a_stated_zone_beats_guesses_but_never_a_recorder_that_says_its_own(
     ],
 )
 def test_local_times_follow_the_zone_through_daylight_saving(zone, local, utc, offset_min, fault):
-    found = facts(f"S_{local}.wav", naming=Naming(time_zone=zone))
-    assert (f"{found.start_utc:%Y-%m-%d %H:%M}", found.utc_offset_min) == (utc, offset_min)
-    assert found.faults == ((fault,) if fault else ())
+    metadata = metadata_of(f"S_{local}.wav", naming=NamingScheme(time_zone=zone))
+    assert (f"{metadata.start_utc:%Y-%m-%d %H:%M}", metadata.utc_offset_min) == (utc, offset_min)
+    assert metadata.faults == ((fault,) if fault else ())
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "Europe", "", "/etc/passwd"])
-def test_a_zone_that_does_not_exist_is_refused_with_a_right_example(zone):
+def test_a_zone_that_does_not_exist_is_refused_with_a_valid_example(zone):
     with pytest.raises(ConfigError, match="Europe/Madrid"):
-        Naming(time_zone=zone)
+        NamingScheme(time_zone=zone)
 
 
-# clocks that cannot be trusted
+# unreliable clocks
 
 
 @pytest.mark.parametrize(
@@ -258,18 +262,20 @@ def test_a_zone_that_does_not_exist_is_refused_with_a_right_example(zone):
         ("S4A1_19991231_235959.wav", None, None, None),
     ],
 )
-def test_a_clock_that_was_never_set_keeps_its_face_but_gives_no_instant(path, comment, offset_min, zone_by):
-    found = facts(path, comment, naming=MADRID)
-    assert found.faults == ("clock-reset",)
-    assert found.start_utc is None and found.start_local.year < 2000
-    assert (found.utc_offset_min, found.zone_source) == (offset_min, zone_by)
+def test_a_clock_that_was_never_set_keeps_its_local_time_but_has_no_utc_time(
+    path, comment, offset_min, zone_by
+):
+    metadata = metadata_of(path, comment, naming=MADRID)
+    assert metadata.faults == ("clock-reset",)
+    assert metadata.start_utc is None and metadata.start_local.year < 2000
+    assert (metadata.utc_offset_min, metadata.zone_source) == (offset_min, zone_by)
 
 
-def test_a_header_whose_clock_was_reset_is_not_mended_from_a_name_that_knows_better():
-    found = facts("A1/20230510_073000.WAV", moth("00:00:12 01/01/1970 (UTC)"))
-    assert found.faults == ("clock-reset", "clock-disagrees")
-    assert found.start_utc is None
-    assert found.detail.endswith("file name: 2023-05-10 07:30:00")
+def test_a_reset_clock_in_the_header_is_not_corrected_by_the_file_name():
+    metadata = metadata_of("A1/20230510_073000.WAV", moth("00:00:12 01/01/1970 (UTC)"))
+    assert metadata.faults == ("clock-reset", "clock-disagrees")
+    assert metadata.start_utc is None
+    assert metadata.detail.endswith("file name: 2023-05-10 07:30:00")
 
 
 @pytest.mark.parametrize(
@@ -281,21 +287,21 @@ def test_a_header_whose_clock_was_reset_is_not_mended_from_a_name_that_knows_bet
         ("20991231_000000", True),
     ],
 )
-def test_a_clock_more_than_a_day_ahead_runs_in_the_future(name, future):
-    assert ("clock-in-future" in facts(f"{name}.WAV").faults) is future
-    assert ("clock-in-future" in facts(f"S4A1_{name}.wav").faults) is future
+def test_a_clock_more_than_a_day_ahead_is_in_the_future(name, future):
+    assert ("clock-in-future" in metadata_of(f"{name}.WAV").faults) is future
+    assert ("clock-in-future" in metadata_of(f"S4A1_{name}.wav").faults) is future
 
 
-def test_without_now_the_present_is_meant():
-    assert read_facts("20991231_000000.WAV", None, None, UNSTATED).faults == ("clock-in-future",)
-    assert read_facts("20230510_073000.WAV", None, None, UNSTATED).faults == ()
+def test_now_defaults_to_the_current_time():
+    assert read_metadata("20991231_000000.WAV", None, None, UNSTATED).faults == ("clock-in-future",)
+    assert read_metadata("20230510_073000.WAV", None, None, UNSTATED).faults == ()
 
 
 @pytest.mark.parametrize(
     ("path", "comment", "agrees"),
     [
         ("20230510_053000.WAV", AM, True),
-        ("20230510_053010.WAV", AM, True),  # the microphone woke up slowly
+        ("20230510_053010.WAV", AM, True),  # the microphone started late
         ("20230510_053011.WAV", AM, False),
         ("20230510_052950.WAV", AM, True),
         ("20230510_073000.WAV", AM, True),  # named in local time, header in UTC
@@ -307,20 +313,20 @@ def test_without_now_the_present_is_meant():
         ("5E90A4D4.WAV", AM, False),
         ("S1_20230510_053000Z.WAV", AM, True),
         ("S1_20230510_073000+0200.WAV", AM, True),
-        ("S1_20230510_073000Z.WAV", AM, False),  # both say their zone: no excuse
+        ("S1_20230510_073000Z.WAV", AM, False),  # both state their zone, so the times must agree
         ("S1_20230510_053000+0200.WAV", AM, False),
         ("XC238804.wav", AM, True),
     ],
 )
 def test_file_name_and_header_may_be_a_zone_or_ten_seconds_apart(path, comment, agrees):
-    found = facts(path, comment)
-    assert found.faults == (() if agrees else ("clock-disagrees",))
-    assert f"{found.start_utc:%Y-%m-%d %H:%M}" == "2023-05-10 05:30"
-    assert (found.detail is None) is agrees
+    metadata = metadata_of(path, comment)
+    assert metadata.faults == (() if agrees else ("clock-disagrees",))
+    assert f"{metadata.start_utc:%Y-%m-%d %H:%M}" == "2023-05-10 05:30"
+    assert (metadata.detail is None) is agrees
 
 
-def test_a_disagreement_is_told_in_detail():
-    assert facts("20230511_053000.WAV", AM).detail == (
+def test_a_disagreement_is_described_in_detail():
+    assert metadata_of("20230511_053000.WAV", AM).detail == (
         "AudioMoth comment: 2023-05-10 05:30:00; file name: 2023-05-11 05:30:00"
     )
 
@@ -328,23 +334,23 @@ def test_a_disagreement_is_told_in_detail():
 @pytest.mark.parametrize(
     "when", ["05:30:00 10/13/2023 (UTC)", "25:30:00 10/05/2023 (UTC)", "05:30:00 10/05/0001 (UTC)"]
 )
-def test_a_comment_with_an_impossible_time_tells_nothing(when):
-    assert facts("x.wav", moth(when)).start_source is None
-    assert facts("20230510_073000.WAV", moth(when)).start_source == NAME
+def test_a_comment_with_an_invalid_time_gives_no_metadata(when):
+    assert metadata_of("x.wav", moth(when)).start_source is None
+    assert metadata_of("20230510_073000.WAV", moth(when)).start_source == NAME
 
 
 @pytest.mark.parametrize(
     "stamp", ["2023-05-10", "0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "07:30", ""]
 )
-def test_a_guano_timestamp_that_is_no_time_tells_nothing(stamp):
-    assert facts("x.wav", guano=f"Timestamp: {stamp}").faults == ("no-start-time",)
+def test_an_invalid_guano_timestamp_gives_no_time(stamp):
+    assert metadata_of("x.wav", guano=f"Timestamp: {stamp}").faults == ("no-start-time",)
 
 
 def test_a_guano_timestamp_of_an_audiomoth_without_its_zone_counts_as_utc():
-    assert facts("x.wav", guano="Timestamp: 2023-05-10 07:30:00\nModel: AudioMoth").zone_source == UTC0
+    assert metadata_of("x.wav", guano="Timestamp: 2023-05-10 07:30:00\nModel: AudioMoth").zone_source == UTC0
 
 
-def test_keys_in_a_maker_s_namespace_do_not_pass_for_guano_s_own():
+def test_keys_in_a_manufacturers_namespace_are_not_standard_guano_keys():
     assert read_guano("X|Timestamp: 2023-05-10T07:30:00Z\nX|Model: robot").clock is None
     assert read_guano("X|Model: robot").device is None
 
@@ -362,47 +368,50 @@ def hours(offset_min: int, colon: str = "") -> str:
 
 
 def comment_zone(offset_min: int) -> str:
-    whole, part = divmod(abs(offset_min), 60)
+    hours, minutes = divmod(abs(offset_min), 60)
     sign = "-" if offset_min < 0 else "+"
-    return f"{sign}{whole}:{part:02}" if part else f"{sign}{whole}" if whole else ""
+    return f"{sign}{hours}:{minutes:02}" if minutes else f"{sign}{hours}" if hours else ""
 
 
 @given(utc=SECONDS, offset_min=OFFSETS_MIN)
 @example(utc=datetime(2023, 5, 10), offset_min=-30)
-def test_every_style_that_says_its_zone_comes_back_to_the_same_instant(utc, offset_min):
+def test_every_format_with_a_zone_gives_the_same_instant(utc, offset_min):
     local = utc + timedelta(minutes=offset_min)
     compact, dashed = f"{local:%Y%m%d_%H%M%S}", f"{local:%Y-%m-%dT%H:%M:%S}"
-    told = [
-        facts(f"swift_{compact}_{hours(offset_min)}.wav"),
-        facts(f"{compact.replace('_', 'T')}{hours(offset_min)}_Five-Rivers_909057.flac"),
-        facts(f"{dashed}{hours(offset_min, ':')}.wav"),
-        facts(f"S1120_{utc:%Y%m%d_%H%M%S}Z.wav"),
-        facts(f"{compact}.WAV", moth(f"{local:%H:%M:%S %d/%m/%Y} (UTC{comment_zone(offset_min)})")),
-        facts("bat.wav", guano=f"Timestamp: {dashed}{hours(offset_min, ':')}"),
-        facts("bat.wav", guano=f"Timestamp: {dashed.replace('T', ' ')} {hours(offset_min, ':')}"),
+    parsed = [
+        metadata_of(f"swift_{compact}_{hours(offset_min)}.wav"),
+        metadata_of(f"{compact.replace('_', 'T')}{hours(offset_min)}_Five-Rivers_909057.flac"),
+        metadata_of(f"{dashed}{hours(offset_min, ':')}.wav"),
+        metadata_of(f"S1120_{utc:%Y%m%d_%H%M%S}Z.wav"),
+        metadata_of(f"{compact}.WAV", moth(f"{local:%H:%M:%S %d/%m/%Y} (UTC{comment_zone(offset_min)})")),
+        metadata_of("bat.wav", guano=f"Timestamp: {dashed}{hours(offset_min, ':')}"),
+        metadata_of("bat.wav", guano=f"Timestamp: {dashed.replace('T', ' ')} {hours(offset_min, ':')}"),
     ]
-    assert {found.start_utc for found in told} == {utc.replace(tzinfo=UTC)}
-    assert all(found.start_local == found.start_utc.replace(tzinfo=None) + minutes(found) for found in told)
-    assert not any(found.faults for found in told)
+    assert {metadata.start_utc for metadata in parsed} == {utc.replace(tzinfo=UTC)}
+    assert all(
+        metadata.start_local == metadata.start_utc.replace(tzinfo=None) + minutes(metadata)
+        for metadata in parsed
+    )
+    assert not any(metadata.faults for metadata in parsed)
 
 
-def minutes(found: Facts) -> timedelta:
-    return timedelta(minutes=found.utc_offset_min)
+def minutes(metadata: FileMetadata) -> timedelta:
+    return timedelta(minutes=metadata.utc_offset_min)
 
 
 @given(local=SECONDS)
-def test_every_style_without_a_zone_shows_the_recorder_s_clock(local):
+def test_every_format_without_a_zone_gives_the_recorders_local_time(local):
     compact, dashed = f"{local:%Y%m%d_%H%M%S}", f"{local:%Y-%m-%d_%H-%M-%S}"
     styles = ["{0}.WAV", "{0}T.WAV", "24E144085F256A1B_{0}.WAV", "AM02_{0} .WAV", "S4A03895_{0}_000.wav"]
     styles += ["SM304256_0+1_{0}.wav", "dalby_bush_01_2980_702775_{0}_30_0.flac", "{1}.wav", "site_{1}.wav"]
     paths = [style.format(compact, dashed) for style in styles]
     paths += [f"S_{compact.replace('_', '$')}.wav", f"S_{compact.replace('_', '')}.wav"]
-    assert {facts(path).start_local for path in paths} == {local}
+    assert {metadata_of(path).start_local for path in paths} == {local}
 
 
 @given(seconds=st.integers(0x5686_0000, 0x7000_0000))
 def test_old_audiomoth_names_are_unix_times(seconds):
-    assert facts(f"{seconds:08X}.WAV").start_utc.timestamp() == seconds
+    assert metadata_of(f"{seconds:08X}.WAV").start_utc.timestamp() == seconds
 
 
 ANY_TEXT = st.text(max_size=60)
@@ -422,19 +431,19 @@ TEXT = ANY_TEXT | LIKELY_TEXT
     guano=st.none() | TEXT,
     site=st.sampled_from([None, "{site}/**", "*{site}*"]),
 )
-def test_no_text_whatever_makes_it_fail(path, comment, guano, site):
+def test_no_text_raises_an_error(path, comment, guano, site):
     for zone in (None, "Australia/Lord_Howe"):
-        found = facts(path, comment, guano, Naming(site, zone))
-        assert set(found.faults) <= FAULTS.keys()
-        assert (found.start_utc is None) == bool(
-            {"no-start-time", "no-time-zone", "clock-reset"} & set(found.faults)
+        metadata = metadata_of(path, comment, guano, NamingScheme(site, zone))
+        assert set(metadata.faults) <= FAULTS.keys()
+        assert (metadata.start_utc is None) == bool(
+            {"no-start-time", "no-time-zone", "clock-reset"} & set(metadata.faults)
         )
-        assert (found.start_local is None) == (found.start_source is None)
-        assert (found.site is None) == (found.site_source is None)
-        assert (found.device is None) == (found.device_source is None)
+        assert (metadata.start_local is None) == (metadata.start_source is None)
+        assert (metadata.site is None) == (metadata.site_source is None)
+        assert (metadata.device is None) == (metadata.device_source is None)
 
 
-# the libraries that read the same headers
+# other libraries that parse the same headers
 
 ENDINGS = [
     "at gain setting 2 while battery state was 4.00V",
@@ -456,40 +465,43 @@ ZONES = ["", " (UTC)", " (UTC-5)", " (UTC+10)", " (UTC+5:30)"]
 SENTENCES = [moth(f"19:22:55 14/12/2020{zone}", ending) for zone, ending in itertools.product(ZONES, ENDINGS)]
 
 
-def test_our_reading_of_comments_is_metamoth_s_for_every_firmware_it_knows():
+def test_comments_are_parsed_as_by_metamoth_for_every_firmware_it_supports():
     from metamoth.parsing import MessageFormatError, parse_comment
 
     firmware = set()
     for sentence in SENTENCES:
         try:
-            theirs = parse_comment(sentence)
+            expected = parse_comment(sentence)
         except MessageFormatError:
             continue
-        ours = read_comment(sentence)
-        offset_min = theirs["timezone"].utcoffset(None) // timedelta(minutes=1)
-        assert (ours.clock.local, ours.clock.offset_min or 0) == (theirs["datetime"], offset_min)
-        assert ours.device == f"AudioMoth {theirs['audiomoth_id']}"
-        assert ours.gain == theirs["gain"].name.removeprefix("AM_GAIN_").lower().replace("_", "-")
-        firmware.add(theirs["firmware_version"])
+        parsed_header = read_comment(sentence)
+        offset_min = expected["timezone"].utcoffset(None) // timedelta(minutes=1)
+        assert (parsed_header.clock.local, parsed_header.clock.offset_min or 0) == (
+            expected["datetime"],
+            offset_min,
+        )
+        assert parsed_header.device == f"AudioMoth {expected['audiomoth_id']}"
+        assert parsed_header.gain == expected["gain"].name.removeprefix("AM_GAIN_").lower().replace("_", "-")
+        firmware.add(expected["firmware_version"])
     assert firmware == {"1.0", "1.0.1", "1.2.0", "1.2.1", "1.2.2", "1.4.0", "1.4.2", "1.6.0"}
 
 
 @pytest.mark.parametrize("text", [WA, SITED, LOCAL_BAT, BROKEN])
-def test_our_reading_of_guano_is_the_reference_implementation_s(text):
+def test_guano_is_parsed_as_by_the_reference_implementation(text):
     import guano
 
     logging.disable()
-    theirs = guano.GuanoFile.from_string(text.rstrip("\0"))
+    expected = guano.GuanoFile.from_string(text.rstrip("\0"))
     logging.disable(logging.NOTSET)
-    ours = read_guano(text)
-    stamp = theirs.get("Timestamp")
+    parsed_header = read_guano(text)
+    stamp = expected.get("Timestamp")
     if isinstance(stamp, datetime):
         offset = stamp.utcoffset()
-        assert ours.clock.local == stamp.replace(tzinfo=None)
-        assert ours.clock.offset_min == (None if offset is None else offset // timedelta(minutes=1))
+        assert parsed_header.clock.local == stamp.replace(tzinfo=None)
+        assert parsed_header.clock.offset_min == (None if offset is None else offset // timedelta(minutes=1))
     else:
-        assert ours.clock is None
-    model = theirs.get("Model", theirs.get("Make"))
-    assert ours.device == (" ".join(filter(None, (model, theirs.get("Serial")))) or None)
-    assert ours.site == theirs.get("NABat|Site Name")
-    assert ours.gain == theirs.get("PET|Gain")
+        assert parsed_header.clock is None
+    model = expected.get("Model", expected.get("Make"))
+    assert parsed_header.device == (" ".join(filter(None, (model, expected.get("Serial")))) or None)
+    assert parsed_header.site == expected.get("NABat|Site Name")
+    assert parsed_header.gain == expected.get("PET|Gain")

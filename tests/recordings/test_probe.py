@@ -12,26 +12,26 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mast.events import Recording
 from mast.recordings import probe as probe_module
+from mast.recordings.discover_files import FoundFile
 from mast.recordings.faults import FAULTS, worst_status
-from mast.recordings.find import Found
 from mast.recordings.levels import BLOCK_BYTES, block_starts, levels_of_bytes
-from mast.recordings.metadata import Naming
-from mast.recordings.probe import Place, probe, probe_row
-from tests.recordings.made import RATE_HZ, form, info, noise, wav
+from mast.recordings.metadata import NamingScheme
+from mast.recordings.probe import CollectionContext, probe, probe_row
+from mast.records import Recording
+from tests.recordings.builders import RATE_HZ, form, info, noise, wav
 
 NAME = "20230510_073000.WAV"
 COMMENT = info("Recorded at 07:30:00 10/05/2023 (UTC) by AudioMoth 24E144036037EA46 at medium gain.")
 
 
-def made(folder: Path, content: bytes, name: str = NAME) -> Recording:
+def probed(folder: Path, content: bytes, name: str = NAME) -> Recording:
     (folder / name).write_bytes(content)
-    return probe(str(folder), "card", name, Naming())
+    return probe(str(folder), "card", name, NamingScheme())
 
 
-def test_a_good_recording_tells_everything(tmp_path: Path) -> None:
-    recording = made(tmp_path, wav(noise(), before=COMMENT))
+def test_a_good_recording_gives_all_values(tmp_path: Path) -> None:
+    recording = probed(tmp_path, wav(noise(), before=COMMENT))
     modified = datetime.fromtimestamp((tmp_path / NAME).stat().st_mtime, UTC)
     assert (recording.recording_id, recording.status, recording.faults) == (f"card/{NAME}", "ok", ())
     assert recording.modified_utc is not None
@@ -41,7 +41,7 @@ def test_a_good_recording_tells_everything(tmp_path: Path) -> None:
     assert recording.start_utc == datetime(2023, 5, 10, 7, 30, tzinfo=UTC)
     assert recording.peak is not None
     assert 0 < recording.peak < 1
-    assert recording.clipped_share == 0
+    assert recording.clipped_fraction == 0
     assert recording.comment is not None
 
 
@@ -60,7 +60,7 @@ NAN = np.where(np.arange(RATE_HZ) % 9, np.float32(0.1), np.float32(np.nan)).asty
         ("truncated", wav(noise(), before=COMMENT)[:20_000]),
         ("wrong-length", wav(noise(), before=COMMENT, stated_bytes=0, riff_bytes=0)),
         ("wrong-length", wav(noise(), before=COMMENT, stated_bytes=1000)),
-        ("not-a-number", wav(NAN, before=COMMENT, layout=form(tag=3, bits=32))),
+        ("nan-samples", wav(NAN, before=COMMENT, layout=form(tag=3, bits=32))),
         ("silent", wav(bytes(32_000), before=COMMENT)),
         ("silent", wav(b"\5\0" * 16_000, before=COMMENT)),
         ("silent", wav(b"\5\0\7\0" * 16_000, before=COMMENT, layout=form(channels=2))),
@@ -68,33 +68,33 @@ NAN = np.where(np.arange(RATE_HZ) % 9, np.float32(0.1), np.float32(np.nan)).asty
     ],
 )
 def test_each_fault_of_content_is_reported_alone(tmp_path: Path, fault: str, content: bytes) -> None:
-    recording = made(tmp_path, content)
+    recording = probed(tmp_path, content)
     assert recording.faults == (fault,)
     assert recording.status == FAULTS[fault].status
     assert recording.size_bytes == len(content)
 
 
-def test_a_row_holds_plain_values_that_another_process_reads_back_the_same(tmp_path: Path) -> None:
+def test_a_row_has_plain_values_that_survive_marshalling(tmp_path: Path) -> None:
     contents = [wav(LOUD, before=COMMENT), wav(noise()), wav(NAN, layout=form(tag=3, bits=32)), b"text", b""]
     for number, content in enumerate(contents):
         (tmp_path / f"20240511_07300{number}.WAV").write_bytes(content)
-        place = Place("c", str(tmp_path), Naming(), datetime.now(UTC))
-        row = probe_row(place, Found(f"20240511_07300{number}.WAV"))
+        context = CollectionContext("c", str(tmp_path), NamingScheme(), datetime.now(UTC))
+        row = probe_row(context, FoundFile(f"20240511_07300{number}.WAV"))
         assert marshal.loads(marshal.dumps(row)) == row
 
 
-def test_a_suspect_file_keeps_all_its_sound(tmp_path: Path) -> None:
-    recording = made(tmp_path, wav(noise(), before=COMMENT, stated_bytes=0, riff_bytes=0))
+def test_a_suspect_file_keeps_all_its_audio(tmp_path: Path) -> None:
+    recording = probed(tmp_path, wav(noise(), before=COMMENT, stated_bytes=0, riff_bytes=0))
     assert recording.frames == RATE_HZ
-    assert recording.detail == "the header states 0 bytes of sound, 32000 are there"
+    assert recording.detail == "the header states 0 bytes of audio, the file contains 32000"
 
 
-def test_a_file_past_4_gb_is_measured_to_its_end(tmp_path: Path) -> None:
+def test_a_file_over_4_gb_is_measured_to_its_end(tmp_path: Path) -> None:
     data_bytes = (1 << 32) + 64_000
     head = wav(b"", before=COMMENT, stated_bytes=64_000)
     (tmp_path / NAME).write_bytes(head + noise())
     os.truncate(tmp_path / NAME, len(head) + data_bytes)
-    recording = probe(str(tmp_path), "card", NAME, Naming())
+    recording = probe(str(tmp_path), "card", NAME, NamingScheme())
     assert "over-4-gb" in recording.faults
     assert recording.frames == data_bytes // 2
 
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_opened_is_quarantined(
 
     (tmp_path / NAME).write_bytes(wav(noise()))
     monkeypatch.setattr(os, "open", refuse)
-    recording = probe(str(tmp_path), "card", NAME, Naming())
+    recording = probe(str(tmp_path), "card", NAME, NamingScheme())
     assert recording.faults == (("no-permission",) if error.errno == 13 else ("unreadable",))
     assert recording.status == "quarantined"
 
@@ -120,21 +120,21 @@ def test_a_disk_that_fails_while_reading_is_reported(tmp_path: Path, monkeypatch
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(probe_module._LocalFile, "read_at", fail)
-    recording = made(tmp_path, wav(noise()))
+    recording = probed(tmp_path, wav(noise()))
     assert (recording.faults, recording.detail) == (("unreadable",), "Input/output error")
     assert recording.size_bytes == 32_044
 
 
-def test_even_a_defect_costs_one_row_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_even_a_bug_costs_one_row_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def defect(*_: object) -> None:
         raise ZeroDivisionError("odd \udce9")
 
-    monkeypatch.setattr(probe_module, "read_facts", defect)
-    assert made(tmp_path, wav(noise())).detail == "ZeroDivisionError: odd \\udce9"
+    monkeypatch.setattr(probe_module, "read_metadata", defect)
+    assert probed(tmp_path, wav(noise())).detail == "ZeroDivisionError: odd \\udce9"
 
 
 def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
-    assert probe(str(tmp_path), "card", "gone.wav", Naming()).faults == ("unreadable",)
+    assert probe(str(tmp_path), "card", "gone.wav", NamingScheme()).faults == ("unreadable",)
 
 
 @pytest.mark.parametrize(
@@ -143,85 +143,85 @@ def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
      ("a.au", "AU"), ("a.rf64", "RF64")],
 )  # fmt: skip
 def test_other_formats_are_read_by_libsndfile(tmp_path: Path, name: str, container: str) -> None:
-    sound = np.random.default_rng(0).normal(0, 0.1, 3 * RATE_HZ)
-    soundfile.write(tmp_path / name, sound, RATE_HZ, format=container)
-    recording = probe(str(tmp_path), "card", name, Naming())
+    audio = np.random.default_rng(0).normal(0, 0.1, 3 * RATE_HZ)
+    soundfile.write(tmp_path / name, audio, RATE_HZ, format=container)
+    recording = probe(str(tmp_path), "card", name, NamingScheme())
     assert recording.faults == ("no-start-time",)
     assert (recording.container, recording.sample_rate_hz) == (container, RATE_HZ)
     assert recording.duration_s == pytest.approx(3, abs=0.1)
-    assert recording.peak == pytest.approx(np.abs(sound).max(), abs=0.25)
+    assert recording.peak == pytest.approx(np.abs(audio).max(), abs=0.25)
     assert recording.content_hash is not None
 
 
 def test_a_flac_named_wav_is_misnamed_but_read(tmp_path: Path) -> None:
     soundfile.write(tmp_path / NAME, np.random.default_rng(0).normal(0, 0.1, RATE_HZ), RATE_HZ, format="FLAC")
-    recording = probe(str(tmp_path), "card", NAME, Naming())
+    recording = probe(str(tmp_path), "card", NAME, NamingScheme())
     assert recording.faults == ("misnamed",)
     assert (recording.status, recording.container, recording.frames) == ("suspect", "FLAC", RATE_HZ)
 
 
 @pytest.mark.parametrize("container", ["FLAC", "MP3"])
-def test_a_cut_compressed_file_is_measured_by_what_can_be_read(tmp_path: Path, container: str) -> None:
+def test_a_truncated_compressed_file_has_the_readable_length(tmp_path: Path, container: str) -> None:
     path = tmp_path / f"20230510_073000.{container.lower()}"
     soundfile.write(path, np.random.default_rng(0).normal(0, 0.1, 20 * RATE_HZ), RATE_HZ, format=container)
     os.truncate(path, path.stat().st_size // 2)
-    recording = probe(str(tmp_path), "card", path.name, Naming())
+    recording = probe(str(tmp_path), "card", path.name, NamingScheme())
     assert "truncated" in recording.faults
     assert recording.duration_s == pytest.approx(10, abs=1)
 
 
-def test_a_compressed_file_without_sound_is_quarantined(tmp_path: Path) -> None:
+def test_a_compressed_file_without_audio_is_quarantined(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.aif", np.zeros(0), RATE_HZ, format="AIFF")
-    assert probe(str(tmp_path), "card", "a.aif", Naming()).faults == ("no-sound",)
+    assert probe(str(tmp_path), "card", "a.aif", NamingScheme()).faults == ("no-sound",)
 
 
 def test_a_damaged_flac_is_damaged_not_unknown(tmp_path: Path) -> None:
-    recording = made(tmp_path, b"fLaC" + bytes(range(200)), "a.flac")
+    recording = probed(tmp_path, b"fLaC" + bytes(range(200)), "a.flac")
     assert recording.status == "quarantined"
     assert recording.faults in {("damaged-header",), ("not-audio",)}
 
 
-def test_a_codec_in_a_wav_keeps_the_recorders_words(tmp_path: Path) -> None:
+def test_a_codec_in_a_wav_keeps_the_recorders_comment(tmp_path: Path) -> None:
     with soundfile.SoundFile(tmp_path / NAME, "w", RATE_HZ, 1, "ULAW", format="WAV") as file:
         file.comment = "Recorded by hand"
         file.write(np.random.default_rng(0).normal(0, 0.1, RATE_HZ))
-    recording = probe(str(tmp_path), "card", NAME, Naming())
+    recording = probe(str(tmp_path), "card", NAME, NamingScheme())
     assert (recording.encoding, recording.frames, recording.comment) == ("ULAW", RATE_HZ, "Recorded by hand")
 
 
-def test_a_cut_codec_in_a_wav_is_truncated(tmp_path: Path) -> None:
+def test_a_shortened_codec_in_a_wav_is_truncated(tmp_path: Path) -> None:
     soundfile.write(
         tmp_path / NAME, np.random.default_rng(0).normal(0, 0.1, RATE_HZ), RATE_HZ, "ULAW", format="WAV"
     )
     os.truncate(tmp_path / NAME, 10_000)
-    recording = probe(str(tmp_path), "card", NAME, Naming())
+    recording = probe(str(tmp_path), "card", NAME, NamingScheme())
     assert recording.faults == ("truncated",)
     assert recording.detail is not None
     assert 9000 < (recording.frames or 0) < 10_000
 
 
-def test_words_of_path_and_header_become_facts(tmp_path: Path) -> None:
-    recording = made(tmp_path, wav(noise()), "SM4_20230510_073000.wav")
+def test_path_and_header_give_metadata(tmp_path: Path) -> None:
+    recording = probed(tmp_path, wav(noise()), "SM4_20230510_073000.wav")
     assert recording.faults == ("no-time-zone",)
     assert recording.site == "SM4"
 
 
 @pytest.mark.parametrize("encoding", ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"])
 def test_levels_agree_with_libsndfile_in_every_encoding(tmp_path: Path, encoding: str) -> None:
-    sound = np.random.default_rng(1).normal(0, 0.1, (500, 2))
-    soundfile.write(tmp_path / NAME, sound, RATE_HZ, encoding, format="WAV")
+    audio = np.random.default_rng(1).normal(0, 0.1, (500, 2))
+    soundfile.write(tmp_path / NAME, audio, RATE_HZ, encoding, format="WAV")
     read, _ = soundfile.read(tmp_path / NAME)
-    recording = probe(str(tmp_path), "card", NAME, Naming())
+    recording = probe(str(tmp_path), "card", NAME, NamingScheme())
     assert recording.peak == pytest.approx(np.abs(read).max(), abs=1e-6)
     assert recording.encoding == encoding
 
 
-def test_all_blocks_are_looked_at(tmp_path: Path) -> None:
+def test_all_blocks_are_sampled(tmp_path: Path) -> None:
     samples = np.zeros(1_000_000, "<i2")
     for start in block_starts(0, samples.nbytes, 2)[0]:
         one = samples.copy()
         one[start // 2 + 3] = 1234
-        assert made(tmp_path, wav(one.tobytes(), before=COMMENT)).peak == pytest.approx(1234 / 32768)
+        assert probed(tmp_path, wav(one.tobytes(), before=COMMENT)).peak == pytest.approx(1234 / 32768)
 
 
 def test_floats_above_full_scale_are_loud_but_not_clipped() -> None:
@@ -230,13 +230,13 @@ def test_floats_above_full_scale_are_loud_but_not_clipped() -> None:
     assert levels_of_bytes(np.clip(loud, -1, 1).tobytes(), "FLOAT", 4).faults == ("clipped",)
 
 
-def test_sound_of_nothing_but_nan_has_no_peak() -> None:
+def test_audio_of_only_nan_has_no_peak() -> None:
     nothing = np.full(100, np.nan, "<f8").tobytes()
-    assert levels_of_bytes(nothing, "DOUBLE", 8) == (("not-a-number",), None, None)
+    assert levels_of_bytes(nothing, "DOUBLE", 8) == (("nan-samples",), None, None)
 
 
 @given(st.integers(0, 100), st.integers(1, 100_000), st.integers(1, 20))
-def test_blocks_lie_inside_the_sound_on_whole_frames(start: int, frames: int, frame: int) -> None:
+def test_blocks_are_inside_the_audio_and_aligned_to_frames(start: int, frames: int, frame: int) -> None:
     starts, count = block_starts(start, frames * frame, frame)
     assert all((at - start) % frame == 0 for at in starts)
     assert starts[0] == start
@@ -245,9 +245,9 @@ def test_blocks_lie_inside_the_sound_on_whole_frames(start: int, frames: int, fr
 
 
 def test_equal_files_share_a_content_hash_and_others_do_not(tmp_path: Path) -> None:
-    one = made(tmp_path, wav(noise(3, seed=1)))
-    same = made(tmp_path, wav(noise(3, seed=1)), "other.wav")
-    other = made(tmp_path, wav(noise(3, seed=2)))
+    one = probed(tmp_path, wav(noise(3, seed=1)))
+    same = probed(tmp_path, wav(noise(3, seed=1)), "other.wav")
+    other = probed(tmp_path, wav(noise(3, seed=2)))
     assert one.content_hash == same.content_hash != other.content_hash
     assert 0 <= (one.content_hash or 0) < 1 << 63
 
@@ -256,7 +256,7 @@ def test_equal_files_share_a_content_hash_and_others_do_not(tmp_path: Path) -> N
 def test_a_probe_never_raises(tmp_path_factory: pytest.TempPathFactory, content: bytes, riff: bool) -> None:
     folder = tmp_path_factory.getbasetemp()
     head = b"RIFF" + struct.pack("<I", 99) + b"WAVE" + form()[: len(content)] if riff else b""
-    assert made(folder, head + content, "random.wav").status in {"ok", "suspect", "quarantined"}
+    assert probed(folder, head + content, "random.wav").status in {"ok", "suspect", "quarantined"}
 
 
 def test_the_worst_fault_decides() -> None:

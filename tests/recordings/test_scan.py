@@ -14,12 +14,12 @@ import pytest
 
 from mast.config import Collection
 from mast.errors import MastError, StorageError
-from mast.events import Recording, from_table
-from mast.recordings import workers
+from mast.recordings import probe_pool
 from mast.recordings.faults import FAULTS
 from mast.recordings.probe import probe_row
 from mast.recordings.scan import PROVENANCE, ScanResult, collections_from_folders, scan
-from tests.recordings.made import info, noise, wav
+from mast.records import Recording, from_table
+from tests.recordings.builders import info, noise, wav
 
 REPOSITORY = Path(__file__).parents[2]
 COMMENT = info("Recorded at 07:30:00 10/05/2023 (UTC) by AudioMoth 24E144036037EA46 at medium gain.")
@@ -58,33 +58,33 @@ def test_every_recording_becomes_a_row_in_the_order_of_paths(tmp_path: Path) -> 
 def test_the_table_is_the_same_for_one_worker_and_for_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "BATCH_FILES", 3)
+    monkeypatch.setattr(probe_pool, "BATCH_FILES", 3)
     root = card(tmp_path / "card", sites=4, files=5)
     (root / "empty.wav").touch()
     tables = [scanned(root, tmp_path / f"{count}.parquet", workers=count) for count in (1, 2, 3)]
     assert tables[0] == tables[1] == tables[2]
 
 
-def test_the_table_tells_its_own_story(tmp_path: Path) -> None:
+def test_the_table_records_its_provenance(tmp_path: Path) -> None:
     root = card(tmp_path / "card")
     (root / "notes.txt").write_text("frogs")
     collection = Collection(root=str(root), time_zone="Europe/Madrid", time_expansion=10)
     scan({"bats": collection}, str(tmp_path / "out.parquet"))
-    story = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[PROVENANCE])
-    assert story["collections"]["bats"] == collection.model_dump()
-    assert story["ignored"] == {".txt": 1}
-    assert {"mast_version", "created_utc"} < story.keys()
+    provenance = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[PROVENANCE])
+    assert provenance["collections"]["bats"] == collection.model_dump()
+    assert provenance["ignored"] == {".txt": 1}
+    assert {"mast_version", "created_utc"} < provenance.keys()
 
 
-def test_progress_knows_its_end(tmp_path: Path) -> None:
-    steps: list[tuple[str, int, int | None]] = []
+def test_progress_reports_its_total(tmp_path: Path) -> None:
+    updates: list[tuple[str, int, int | None]] = []
     root = card(tmp_path / "card")
     (root / "copy.wav").write_bytes((root / "site0" / "20230510_070000.WAV").read_bytes())
-    scanned(root, tmp_path / "out.parquet", on_progress=lambda *step: steps.append(step))
-    assert steps == [("finding", 13, None), ("reading", 13, 13), ("comparing", 2, None)]
+    scanned(root, tmp_path / "out.parquet", on_progress=lambda *update: updates.append(update))
+    assert updates == [("finding", 13, None), ("reading", 13, 13), ("comparing", 2, None)]
 
 
-def test_the_first_of_equal_files_wins(tmp_path: Path) -> None:
+def test_the_first_of_equal_files_is_the_original(tmp_path: Path) -> None:
     root = card(tmp_path / "card", sites=2, files=2)
     content = (root / "site1" / "20230510_070000.WAV").read_bytes()
     for name in ("a.wav", "z.wav"):
@@ -100,25 +100,25 @@ def test_duplicates_are_found_across_collections_and_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mast.recordings.scan.ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(workers, "BATCH_FILES", 2)
+    monkeypatch.setattr(probe_pool, "BATCH_FILES", 2)
     collections = {name: Collection(root=str(card(tmp_path / name, 1, 9))) for name in ("one", "two")}
     scan(collections, str(tmp_path / "out.parquet"))
     rows = from_table(pq.read_table(tmp_path / "out.parquet"), Recording)
     assert [row.duplicate_of for row in rows] == [None] * 9 + [f"one/{row.path}" for row in rows[:9]]
 
 
-def test_files_alike_only_where_sampled_are_no_duplicates(tmp_path: Path) -> None:
+def test_files_that_are_equal_only_in_the_sampled_blocks_are_not_duplicates(tmp_path: Path) -> None:
     (tmp_path / "card").mkdir()
-    sound = bytearray(noise(3))
-    (tmp_path / "card" / "a.wav").write_bytes(wav(bytes(sound)))
-    sound[10_000] ^= 1
-    (tmp_path / "card" / "b.wav").write_bytes(wav(bytes(sound)))
+    data = bytearray(noise(3))
+    (tmp_path / "card" / "a.wav").write_bytes(wav(bytes(data)))
+    data[10_000] ^= 1
+    (tmp_path / "card" / "b.wav").write_bytes(wav(bytes(data)))
     rows = scanned(tmp_path / "card", tmp_path / "out.parquet")
     assert rows[0].content_hash == rows[1].content_hash
     assert [row.duplicate_of for row in rows] == [None, None]
 
 
-def test_a_candidate_that_vanished_is_no_duplicate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_candidate_is_not_a_duplicate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_: str) -> None:
         raise FileNotFoundError(2, "No such file")
 
@@ -138,7 +138,7 @@ def test_a_scan_of_a_bucket_equals_a_scan_of_a_folder(
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     root = card(tmp_path / "card", 2, 3)
     (root / "sp ace #1 %20?.wav").write_bytes(wav(noise(0.3)))
-    (root / "text.wav").write_text("no sound")
+    (root / "text.wav").write_text("no audio")
     (root / "empty.wav").touch()
     (root / "z.wav").write_bytes(wav(noise(0.3)))
     (root / "notes.txt").touch()
@@ -180,7 +180,7 @@ def test_folders_become_collections_named_after_them(tmp_path: Path) -> None:
     assert collections["bucket-lake"].root == "s3://bucket/lake"
 
 
-def test_folders_that_no_path_tells_apart_are_numbered(tmp_path: Path) -> None:
+def test_folders_whose_paths_give_equal_names_are_numbered(tmp_path: Path) -> None:
     for name in ("a/b-c", "a-b/c"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "x" / "c").mkdir(parents=True)
@@ -200,12 +200,12 @@ def test_a_missing_folder_or_a_file_is_refused_before_anything_is_read(tmp_path:
 def test_folders_inside_each_other_are_refused(tmp_path: Path, pair: tuple[str, str]) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
-    with pytest.raises(StorageError, match="Give only one"):
+    with pytest.raises(StorageError, match="Specify only one"):
         collections_from_folders([str(tmp_path / name) for name in pair])
 
 
 def test_buckets_inside_each_other_are_refused() -> None:
-    with pytest.raises(StorageError, match="Give only one"):
+    with pytest.raises(StorageError, match="Specify only one"):
         collections_from_folders(["s3://bucket/a", "s3://bucket/a/b/"])
     assert len(collections_from_folders(["s3://bucket/a", "s3://bucket/ab"])) == 2
 
@@ -213,13 +213,13 @@ def test_buckets_inside_each_other_are_refused() -> None:
 WORKER_MODULES = """
 import json, sys
 from pathlib import Path
-from mast.recordings.workers import work
+from mast.recordings.probe_pool import work
 work(Path(sys.argv[1]), 0, 1, None, open(sys.argv[2], "wb"))
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-def test_workers_stay_light(tmp_path: Path) -> None:
+def test_workers_import_no_heavy_modules(tmp_path: Path) -> None:
     spool = spooled(card(tmp_path / "card"), tmp_path)
     output = subprocess.run(
         [sys.executable, "-c", WORKER_MODULES, str(spool.path), str(tmp_path / "rows")],
@@ -231,23 +231,23 @@ def test_workers_stay_light(tmp_path: Path) -> None:
     )
 
 
-def spooled(root: Path, folder: Path) -> workers.Spool:
+def spooled(root: Path, folder: Path) -> probe_pool.Spool:
     from datetime import UTC, datetime
 
-    from mast.recordings.metadata import Naming
-    from mast.recordings.probe import Place
+    from mast.recordings.metadata import NamingScheme
+    from mast.recordings.probe import CollectionContext
 
-    place = Place("card", str(root), Naming(), datetime.now(UTC))
-    return workers.write_spool(folder / "spool", [place], lambda found: None)
+    context = CollectionContext("card", str(root), NamingScheme(), datetime.now(UTC))
+    return probe_pool.write_spool(folder / "spool", [context], lambda files: None)
 
 
 CRASHING_PROBE = """
 import os, mast.recordings.probe as probe
 real = probe.probe_row
-def probe_row(place, found):
-    if "crash" in found.path:
+def probe_row(context, found_file):
+    if "crash" in found_file.path:
         os.abort()
-    return real(place, found)
+    return real(context, found_file)
 probe.probe_row = probe_row
 """
 
@@ -256,7 +256,7 @@ def test_a_decoder_that_crashes_costs_one_file_only(tmp_path: Path, monkeypatch:
     root = card(tmp_path / "card", sites=2, files=4)
     for name in ("site0/crash1.wav", "site0/crash2.wav"):
         (root / name).write_bytes(wav(noise(0.1)))
-    monkeypatch.setattr(workers, "BATCH_FILES", 3)
+    monkeypatch.setattr(probe_pool, "BATCH_FILES", 3)
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(CRASHING_PROBE)
     monkeypatch.syspath_prepend(str(tmp_path / "hook"))
@@ -267,51 +267,51 @@ def test_a_decoder_that_crashes_costs_one_file_only(tmp_path: Path, monkeypatch:
     assert set(crashes.values()) == {"reading it crashed the decoder"}
 
 
-def test_workers_that_cannot_start_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_report_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = spooled(card(tmp_path / "card"), tmp_path)
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "numpy.py").write_text("raise ImportError('numpy is broken')")
     monkeypatch.syspath_prepend(str(tmp_path / "hook"))
-    with pytest.raises(MastError, match="numpy is broken"), workers.Probing(spool.path, 2) as probing:
-        list(probing.rows(spool))
+    with pytest.raises(MastError, match="numpy is broken"), probe_pool.ProbePool(spool.path, 2) as pool:
+        list(pool.rows(spool))
 
 
 def test_a_worker_sends_batches_or_single_rows(tmp_path: Path) -> None:
     import io
 
     spool = spooled(card(tmp_path / "card"), tmp_path)
-    whole, single = io.BytesIO(), io.BytesIO()
-    workers.work(spool.path, 0, 1, None, whole)
-    workers.work(spool.path, 0, 1, 2, single)
-    for stream in (whole, single):
+    batches, single = io.BytesIO(), io.BytesIO()
+    probe_pool.work(spool.path, 0, 1, None, batches)
+    probe_pool.work(spool.path, 0, 1, 2, single)
+    for stream in (batches, single):
         stream.seek(0)
-        assert workers._receive(stream) == "ready"
-    rows = workers._receive(whole)
+        assert probe_pool._receive(stream) == "ready"
+    rows = probe_pool._receive(batches)
     assert len(rows) == 12
-    assert [workers._receive(single) for _ in range(11)] == [*rows[2:], None]
+    assert [probe_pool._receive(single) for _ in range(11)] == [*rows[2:], None]
     assert rows[0][2] == "site0/20230510_070000.WAV"
-    assert probe_row is workers.probe_row
+    assert probe_row is probe_pool.probe_row
 
 
 SLOW_SCAN = """
 import sys, time
-import mast.recordings.workers as workers
+import mast.recordings.probe_pool as probe_pool
 from mast.config import Collection
 from mast.recordings.scan import scan
-workers.BATCH_FILES = 2
-def slowly(stage, done, total):
+probe_pool.BATCH_FILES = 2
+def slow(stage, done, total):
     print(stage, done, flush=True)
     time.sleep(30 if stage == "reading" else 0)
 try:
-    scan({"card": Collection(root=sys.argv[1])}, sys.argv[2], slowly, workers=2)
+    scan({"card": Collection(root=sys.argv[1])}, sys.argv[2], slow, workers=2)
 except KeyboardInterrupt:
     sys.exit(130)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_killed_scan_leaves_nothing_behind_and_the_next_one_works(
-    tmp_path: Path, how: signal.Signals
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_scan_leaves_no_files_and_the_next_scan_works(
+    tmp_path: Path, stop_signal: signal.Signals
 ) -> None:
     root, out = card(tmp_path / "card", 4, 10), tmp_path / "out" / "recordings.parquet"
     (tmp_path / "temporary").mkdir()
@@ -326,7 +326,7 @@ def test_a_killed_scan_leaves_nothing_behind_and_the_next_one_works(
     assert any("reading" in line for line in process.stdout)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 2
-    process.send_signal(how)
+    process.send_signal(stop_signal)
     process.communicate()
     assert process.returncode in (130, -signal.SIGKILL)
     deadline = time.monotonic() + 5
@@ -334,7 +334,7 @@ def test_a_killed_scan_leaves_nothing_behind_and_the_next_one_works(
         time.sleep(0.05)
     assert not any(_alive(int(child)) for child in children)
     assert not out.exists()
-    if how == signal.SIGINT:
+    if stop_signal == signal.SIGINT:
         assert not list((tmp_path / "temporary").iterdir())
     assert len(scanned(root, out)) == 40
     assert [path.name for path in out.parent.iterdir()] == ["recordings.parquet"]
@@ -347,7 +347,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def test_the_page_of_the_table_names_every_column_and_fault() -> None:
+def test_the_table_page_lists_every_column_and_fault() -> None:
     page = (REPOSITORY / "docs" / "reference" / "recordings-table.md").read_text(encoding="utf-8")
     for field in Recording.__slots__:
         assert f"| `{field}` |" in page

@@ -1,4 +1,4 @@
-"""A server as people start it, in a process of its own that may be killed; and a browser to look at it with."""
+"""Start `mast review` in a separate process that tests can kill."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-class Served:
-    """`mast review` on a port of its own."""
+class ReviewServer:
+    """`mast review` in a process on a free port."""
 
     def __init__(self, source: str, *options: str, cache: Path) -> None:
         self.port = free_port()
@@ -40,9 +40,9 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        """Start, and wait until it answers."""
+        """Start the server and wait until it responds."""
         self.process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL)
-        for _ in range(600):
+        for _ in range(2400):  # up to 2 minutes on a busy machine
             try:
                 urllib.request.urlopen(f"{self.address}/pages/icon.svg", timeout=5).close()
             except OSError:
@@ -50,10 +50,10 @@ class Served:
                 time.sleep(0.05)
             else:
                 return
-        raise AssertionError("the server does not answer")
+        raise AssertionError("the server does not respond")
 
     def kill(self) -> None:
-        """No last word."""
+        """Kill the server without a clean shutdown."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 

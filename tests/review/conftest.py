@@ -1,4 +1,4 @@
-"""A run to review, its database, and a client of the server; nothing is kept between tests."""
+"""A run to review, its database, and a client of the server, with no state shared between tests."""
 
 import secrets
 import shutil
@@ -7,32 +7,32 @@ import pytest
 import sqlalchemy as sa
 from benchmarks.postgres import postgres_server, tools
 
-from mast.review import users
-from mast.review.material import open_material
-from mast.review.store import open_store
-from tests.review.runs import client_of, made_run
+from mast.review.database import open_store
+from mast.review.review_set import open_review_set
+from mast.review.web import users
+from tests.review.runs import client_of, write_review_run
 
 
 @pytest.fixture(autouse=True)
 def cheap_passwords(monkeypatch):
-    """Guessing is as cheap as checking; tests do neither for long."""
-    assert users._COST * users._BLOCK * 128 == 16 << 20  # bytes for each guess
+    """Reduce the cost of the password hash, so that tests are fast."""
+    assert users._COST * users._BLOCK * 128 == 16 << 20  # bytes for each password check
     monkeypatch.setattr(users, "_COST", 2)
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory) -> str:
-    return made_run(tmp_path_factory.mktemp("review"))
+    return write_review_run(tmp_path_factory.mktemp("review"))
 
 
 @pytest.fixture(scope="session")
-def material(run):
-    return open_material(run)
+def review_set(run):
+    return open_review_set(run)
 
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory):
-    """A file with all tables and nothing in them."""
+    """A database file with empty tables."""
     file = tmp_path_factory.mktemp("empty") / "review.sqlite"
     with open_store(f"sqlite:///{file}"):
         pass
@@ -47,14 +47,14 @@ def store(tmp_path, empty_database):
 
 
 @pytest.fixture
-def client(material, store, tmp_path):
-    with client_of(material, store, tmp_path) as opened:
+def client(review_set, store, tmp_path):
+    with client_of(review_set, store, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def postgres():
-    """The address of a server that belongs to these tests."""
+    """The address of a temporary PostgreSQL server."""
     if tools() is None:
         pytest.skip("PostgreSQL is not installed: initdb and pg_ctl are not found")
     with postgres_server() as address:
@@ -63,7 +63,7 @@ def postgres():
 
 @pytest.fixture
 def postgres_database(postgres):
-    """The address of a fresh database."""
+    """The address of a new database."""
     engine = sa.create_engine(postgres, isolation_level="AUTOCOMMIT")
     name = f"review_{secrets.token_hex(4)}"
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""A backup that was restored holds the same verdicts, goes on from there, and still refuses to forget."""
+"""A restored backup has the same verdicts, accepts new ones, and is still append-only."""
 
 import os
 import sqlite3
@@ -10,16 +10,16 @@ import sqlalchemy as sa
 from benchmarks.postgres import tools
 from sqlalchemy.exc import DBAPIError
 
-from mast.review.store import open_store
-from tests.review.test_store import FIRST
+from mast.review.database import open_store
+from tests.review.test_database import FIRST
 
 
-def goes_on(address: str, before: list) -> None:
+def check_restored(address: str, before: list) -> None:
     with open_store(address) as store:
         assert list(store.verdicts()) == before
         later = store.add(replace(FIRST, version=3), "three")
         assert later.number > before[-1].number
-        with pytest.raises(DBAPIError, match="only ever added"), store.writing.begin() as connection:
+        with pytest.raises(DBAPIError, match="append-only"), store.writing.begin() as connection:
             connection.execute(sa.text("DELETE FROM verdicts"))
 
 
@@ -29,10 +29,10 @@ def test_a_copy_of_a_running_sqlite_file(store, tmp_path):
         sqlite3.connect(tmp_path / "review.sqlite") as source,
         sqlite3.connect(tmp_path / "copy.sqlite") as target,
     ):
-        source.backup(target)  # what the shell's .backup does
+        source.backup(target)  # like .backup of the sqlite3 shell
     source.close()
     target.close()
-    goes_on(f"sqlite:///{tmp_path / 'copy.sqlite'}", before)
+    check_restored(f"sqlite:///{tmp_path / 'copy.sqlite'}", before)
 
 
 def test_a_dump_of_a_running_postgresql_database(postgres_database, tmp_path):
@@ -47,4 +47,4 @@ def test_a_dump_of_a_running_postgresql_database(postgres_database, tmp_path):
             ["pg_restore", f"--dbname={url.database}_again", str(dump)],
         ):
             subprocess.run([tools() / command[0], *command[1:]], env=environment, check=True)
-    goes_on(url.set(database=f"{url.database}_again").render_as_string(hide_password=False), before)
+    check_restored(url.set(database=f"{url.database}_again").render_as_string(hide_password=False), before)

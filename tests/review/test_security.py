@@ -1,4 +1,4 @@
-"""What someone with bad intentions meets: each test is one way in that is closed."""
+"""Attacks on the server: each test checks that one of them fails."""
 
 import re
 import threading
@@ -13,37 +13,37 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from mast.review import server, users
-from mast.review.accounts import GUESSES_AT_ONCE
-from mast.review.guard import HEADERS, MOST_BYTES, Gate
-from mast.review.users import add_user
+from mast.review.web import app, users
+from mast.review.web.auth import MAX_CONCURRENT_LOGINS
+from mast.review.web.security import HEADERS, MAX_BODY_BYTES, AccessPolicy
+from mast.review.web.users import add_user
 from tests.review.runs import ADDRESS, BAT, ONE, client_of, proposal
 
 PASSWORD = "three short words"
-PAGES = sorted(server.PAGES.iterdir())
+PAGES = sorted(app.PAGES.iterdir())
 
 
 @pytest.mark.parametrize(
     "path", ["card/../../secret.wav", "/etc/passwd", "card/ridge/../ridge/one.wav", "..", "\0"]
 )
-@pytest.mark.parametrize("what", ["recording", "tile", "sound"])
-def test_a_path_is_no_way_to_other_files(client, what, path):
+@pytest.mark.parametrize("route", ["recording", "tile", "sound"])
+def test_a_recording_id_cannot_open_other_files(client, route, path):
     values = {"recording_id": path, "start_s": 0, "end_s": 1, "low_hz": 0, "high_hz": 100}
-    assert client.get(f"/api/{what}", params=values).status_code == 404
+    assert client.get(f"/api/{route}", params=values).status_code == 404
 
 
 @pytest.mark.parametrize(
-    "path", ["../server.py", "%2e%2e/server.py", "..%2fserver.py", "%2e%2e%2fstore.py", "//etc/passwd"]
+    "path", ["../app.py", "%2e%2e/app.py", "..%2fapp.py", "%2e%2e%2fusers.py", "//etc/passwd"]
 )
 def test_pages_are_the_only_files_that_are_served(client, path):
     assert client.get(f"/pages/{path}").status_code == 404
 
 
-def test_stored_script_stays_text(client, material):
-    """Labels and file names come back as JSON, and the page puts them in as text alone."""
+def test_stored_script_stays_text(client, review_set):
+    """Labels and file names are returned as JSON, and the page only inserts them as text."""
     script = "<script>alert(1)</script><img src=x onerror=alert(1)>"
-    kept = client.post("/api/verdicts", json=proposal(material, label=script))
-    assert kept.json()["label"] == script
+    stored = client.post("/api/verdicts", json=proposal(review_set, label=script))
+    assert stored.json()["label"] == script
     answer = client.get("/api/recording", params={"recording_id": ONE})
     assert (
         answer.headers["content-type"] == "application/json"
@@ -57,8 +57,8 @@ def test_stored_script_stays_text(client, material):
             )
 
 
-def test_nothing_runs_but_our_own_files(client):
-    """No inline script or style, no handler in an attribute, nothing from elsewhere; and the policy forbids all of it."""
+def test_only_scripts_from_the_package_run(client):
+    """Pages have no inline script, style or event handler and no external URL, and the policy forbids them."""
     answer = client.get("/")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "script-src 'self'" in policy
@@ -71,7 +71,7 @@ def test_nothing_runs_but_our_own_files(client):
             )
 
 
-@pytest.mark.parametrize("path", ["/", "/pages/main.js", "/api/about", "/api/none", "/api/recording"])
+@pytest.mark.parametrize("path", ["/", "/pages/app.js", "/api/about", "/api/none", "/api/recording"])
 def test_every_answer_carries_the_same_protection(client, path):
     answer = client.get(path)
     assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
@@ -83,31 +83,31 @@ def test_every_answer_carries_the_same_protection(client, path):
 @pytest.mark.parametrize(
     "path", ["/api/verdicts", "/api/sign-in", "/api/sign-out", "/api/users", "/api/users/remove"]
 )
-def test_a_forged_origin_writes_nothing(client, material, store, origin, path):
+def test_a_forged_origin_writes_nothing(client, review_set, store, origin, path):
     client.headers.pop("origin")
     headers = {} if origin is None else {"origin": origin}
-    answer = client.post(path, json=proposal(material), headers=headers)
-    assert answer.status_code == 403 and "does not come from the review page" in answer.json()["told"]
+    answer = client.post(path, json=proposal(review_set), headers=headers)
+    assert answer.status_code == 403 and "does not come from the review page" in answer.json()["message"]
     assert list(store.verdicts()) == []
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "", "[::1", "a@b"]
 )
-def test_another_name_that_points_here_reads_nothing(client, host):
-    """A page elsewhere may let its own name point to this machine (DNS rebinding)."""
+def test_another_host_name_of_this_machine_reads_nothing(client, host):
+    """Another site may resolve its own name to this machine (DNS rebinding)."""
     assert client.get("/api/about", headers={"host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:8642", "127.0.0.1:1", "[::1]:8642"])
-def test_this_machine_is_known_by_its_own_names(client, host):
+def test_the_local_host_names_are_accepted(client, host):
     assert client.get("/api/about", headers={"host": host}).status_code == 200
 
 
-def test_a_session_that_was_there_before_signing_in_is_worth_nothing(material, store, tmp_path):
-    """Whoever plants a cookie in another's browser does not share their session (fixation)."""
+def test_a_session_cookie_from_before_sign_in_is_invalid(review_set, store, tmp_path):
+    """An attacker who sets a cookie in the browser of a user does not get the session (session fixation)."""
     add_user(store, "Ann", "admin", PASSWORD)
-    client = client_of(material, store, tmp_path)
+    client = client_of(review_set, store, tmp_path)
     client.cookies.set("mast_session", "planted")
     answer = client.post("/api/sign-in", json={"name": "Ann", "password": PASSWORD})
     cookie = answer.headers["set-cookie"]
@@ -132,145 +132,150 @@ def test_a_session_that_was_there_before_signing_in_is_worth_nothing(material, s
         assert client.get("/api/about", headers={"cookie": f"mast_session={token}"}).status_code == status
 
 
-def test_guessing_passwords_takes_longer_and_longer(material, store, tmp_path, monkeypatch):
+def test_guessing_passwords_takes_longer_and_longer(review_set, store, tmp_path, monkeypatch):
     now_s = 0.0
     monkeypatch.setattr(users.time, "monotonic", lambda: now_s)
     add_user(store, "Ann", "admin", PASSWORD)
-    client = client_of(material, store, tmp_path)
+    client = client_of(review_set, store, tmp_path)
     guess = lambda password: client.post("/api/sign-in", json={"name": "Ann", "password": password})  # noqa: E731
     assert [guess("wrong").status_code for _ in range(7)] == [401] * 5 + [429] * 2
     blocked = guess(
         PASSWORD
-    )  # also the right one has to wait, or waiting would tell that the others were wrong
+    )  # the right password must wait, too: otherwise the wait would reveal wrong guesses
     assert (
         blocked.status_code == 429
         and int(blocked.headers["retry-after"]) >= 1
-        and "Wait" in blocked.json()["told"]
+        and "Wait" in blocked.json()["message"]
     )
     now_s = 120.0
     assert guess(PASSWORD).status_code == 200
 
 
-def test_guesses_at_the_same_time_wait_for_nobody_and_are_all_counted(material, store, tmp_path, monkeypatch):
+def test_simultaneous_guesses_do_not_queue_and_are_all_counted(review_set, store, tmp_path, monkeypatch):
     add_user(store, "Ann", "admin", PASSWORD)
-    client = client_of(material, store, tmp_path)
+    client = client_of(review_set, store, tmp_path)
     guess = lambda: client.post("/api/sign-in", json={"name": "Ann", "password": "wrong"})  # noqa: E731
-    busy, end, looked_at = threading.Semaphore(0), threading.Event(), []
+    busy, end, checked = threading.Semaphore(0), threading.Event(), []
 
     def slow(store, name, password):
-        looked_at.append(name)
+        checked.append(name)
         busy.release()
         assert end.wait(60)
 
     monkeypatch.setattr(users, "sign_in", slow)
-    with ThreadPoolExecutor(GUESSES_AT_ONCE) as others:
-        waiting = [others.submit(guess) for _ in range(GUESSES_AT_ONCE)]
+    with ThreadPoolExecutor(MAX_CONCURRENT_LOGINS) as others:
+        waiting = [others.submit(guess) for _ in range(MAX_CONCURRENT_LOGINS)]
         for _ in waiting:
             assert busy.acquire(timeout=60)
         refused = guess()
         end.set()
-    assert refused.status_code == 429 and "Others are signing in" in refused.json()["told"]
-    assert refused.headers["retry-after"] == "1" and len(looked_at) == GUESSES_AT_ONCE
-    assert [item.result().status_code for item in waiting] == [401] * GUESSES_AT_ONCE
+    assert refused.status_code == 429 and "Other users are signing in" in refused.json()["message"]
+    assert refused.headers["retry-after"] == "1" and len(checked) == MAX_CONCURRENT_LOGINS
+    assert [item.result().status_code for item in waiting] == [401] * MAX_CONCURRENT_LOGINS
 
 
-def test_no_more_sounds_are_decoded_at_once_than_there_are_cores(material, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(server.os, "cpu_count", lambda: 1)
-    client = client_of(material, store, tmp_path)
-    lock, most = threading.Lock(), []
+def test_at_most_one_span_per_core_is_decoded_at_the_same_time(review_set, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(app.os, "cpu_count", lambda: 1)
+    client = client_of(review_set, store, tmp_path)
+    lock, acquired = threading.Lock(), []
 
     def alone(*_):
-        most.append(lock.acquire(blocking=False))
+        acquired.append(lock.acquire(blocking=False))
         time.sleep(0.05)
         lock.release()
         return b""
 
-    monkeypatch.setattr(server, "playback", alone)
-    asked = {"recording_id": ONE, "start_s": 1, "end_s": 2}
-    with ThreadPoolExecutor(4) as people:
-        answers = [people.submit(client.get, "/api/sound", params=asked) for _ in range(4)]
-    assert [item.result().status_code for item in answers] == [200] * 4 and most == [True] * 4
+    monkeypatch.setattr(app, "playback", alone)
+    values = {"recording_id": ONE, "start_s": 1, "end_s": 2}
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(client.get, "/api/sound", params=values) for _ in range(4)]
+    assert [item.result().status_code for item in answers] == [200] * 4 and acquired == [True] * 4
 
 
-def test_a_name_that_is_not_known_takes_as_long_as_a_wrong_password(material, store, tmp_path, monkeypatch):
+def test_an_unknown_name_takes_as_long_as_a_wrong_password(review_set, store, tmp_path, monkeypatch):
     add_user(store, "Ann", "admin", PASSWORD)
-    client = client_of(material, store, tmp_path)
-    asked = []
-    monkeypatch.setattr(users, "matches", lambda password, secret: asked.append(secret) or False)
+    client = client_of(review_set, store, tmp_path)
+    checked = []
+    monkeypatch.setattr(users, "verify_password", lambda password, secret: checked.append(secret) or False)
     answers = [client.post("/api/sign-in", json={"name": name, "password": "x"}) for name in ("Ann", "Zoe")]
-    assert len(asked) == 2 and answers[0].json() == answers[1].json()
+    assert len(checked) == 2 and answers[0].json() == answers[1].json()
 
 
-def test_the_header_of_a_proxy_counts_only_from_the_proxy(material, store, tmp_path):
+def test_the_header_of_a_proxy_counts_only_from_the_proxy(review_set, store, tmp_path):
     add_user(store, "Ann", "annotator", None)
     for proxy, status in (("127.0.0.1", 200), ("10.0.0.9", 401)):
-        gate = Gate(proxy=proxy, trust_header="X-Remote-User")
-        client = client_of(material, store, tmp_path, gate)
+        policy = AccessPolicy(proxy=proxy, trust_header="X-Remote-User")
+        client = client_of(review_set, store, tmp_path, policy)
         assert client.get("/api/about", headers={"x-remote-user": "Ann"}).status_code == status
         assert client.get("/api/about").status_code == 401
-    zoe = client_of(material, store, tmp_path, Gate(proxy="127.0.0.1", trust_header="X-Remote-User"))
+    zoe = client_of(
+        review_set, store, tmp_path, AccessPolicy(proxy="127.0.0.1", trust_header="X-Remote-User")
+    )
     answer = zoe.get("/api/about", headers={"x-remote-user": "Zoe"})
-    assert answer.status_code == 403 and "mast users add" in answer.json()["told"]
+    assert answer.status_code == 403 and "mast users add" in answer.json()["message"]
 
 
-def test_behind_a_proxy_with_https_the_cookie_and_the_origin_are_https(material, store, tmp_path):
+def test_behind_a_proxy_with_https_the_cookie_and_the_origin_are_https(review_set, store, tmp_path):
     add_user(store, "Ann", "annotator", PASSWORD)
-    client = client_of(material, store, tmp_path, Gate(proxy="127.0.0.1"))
-    given = {"name": "Ann", "password": PASSWORD}
+    client = client_of(review_set, store, tmp_path, AccessPolicy(proxy="127.0.0.1"))
+    credentials = {"name": "Ann", "password": PASSWORD}
     headers = {"host": "review.example", "x-forwarded-proto": "https"}
-    plain = client.post("/api/sign-in", json=given, headers={**headers, "origin": "http://review.example"})
+    plain = client.post(
+        "/api/sign-in", json=credentials, headers={**headers, "origin": "http://review.example"}
+    )
     assert plain.status_code == 403
-    answer = client.post("/api/sign-in", json=given, headers={**headers, "origin": "https://review.example"})
+    answer = client.post(
+        "/api/sign-in", json=credentials, headers={**headers, "origin": "https://review.example"}
+    )
     assert answer.status_code == 200 and "Secure" in answer.headers["set-cookie"]
 
 
 def test_a_request_that_is_too_large_is_not_read(client):
-    large = b"x" * (MOST_BYTES + 1)
+    large = b"x" * (MAX_BODY_BYTES + 1)
     assert client.post("/api/verdicts", content=large).status_code == 413
     streamed = client.post("/api/verdicts", content=iter([large[:40_000]] * 4))
-    assert streamed.status_code == 413 and "bytes" in streamed.json()["told"]
+    assert streamed.status_code == 413 and "bytes" in streamed.json()["message"]
 
 
 @pytest.mark.parametrize("length", ["-1", "many", "99999999999999999999"])
-def test_a_length_that_lies_is_refused(client, length):
+def test_an_invalid_content_length_is_refused(client, length):
     assert client.post("/api/verdicts", content=b"{}", headers={"content-length": length}).status_code == 413
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[]", b'{"subject": 1}', b"\xff\xfe", b'{"label": "\\ud800"}', b"[" * 5000]
+    "body", [b"", b"{", b"null", b"[]", b'{"event_id": 1}', b"\xff\xfe", b'{"label": "\\ud800"}', b"[" * 5000]
 )
-def test_what_is_malformed_is_refused_in_words(client, body):
+def test_a_malformed_body_is_refused_with_a_message(client, body):
     answer = client.post("/api/verdicts", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code in (400, 422) and answer.json()["told"]
+    assert answer.status_code in (400, 422) and answer.json()["message"]
 
 
-def test_no_request_that_fits_the_schema_or_does_not_breaks_the_server(client):
-    """Some hundred requests made up from the server's own schema, right and wrong ones."""
+def test_no_valid_or_invalid_request_breaks_the_server(client):
+    """Send a few hundred valid and invalid requests, generated from the schema of the server."""
     schema = schemathesis.openapi.from_dict(client.app.openapi())
     sent = []
 
     def send(case):
-        asked = case.as_transport_kwargs(base_url=ADDRESS)
+        arguments = case.as_transport_kwargs(base_url=ADDRESS)
         response = client.request(
-            **{name: asked[name] for name in ("method", "url", "params", "json") if name in asked}
+            **{name: arguments[name] for name in ("method", "url", "params", "json") if name in arguments}
         )
         sent.append(response.status_code)
         assert response.status_code < 500, (case, response.text)
 
-    operations = [found.ok() for found in schema.get_all_operations()]
-    for operation in sorted(
-        operations, key=lambda item: "users" in item.path
-    ):  # the first user shuts everyone out
-        few = settings(max_examples=12, database=None, suppress_health_check=list(HealthCheck))
+    operations = [result.ok() for result in schema.get_all_operations()]
+    # routes of users last: after the first user is added, the other requests need a session
+    for operation in sorted(operations, key=lambda item: "users" in item.path):
+        examples = settings(max_examples=12, database=None, suppress_health_check=list(HealthCheck))
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            with suppress(Unsatisfiable):  # where there is nothing to get wrong
-                few(given(operation.as_strategy(generation_mode=mode))(send))()
+            with suppress(Unsatisfiable):  # some operations have no invalid requests
+                examples(given(operation.as_strategy(generation_mode=mode))(send))()
     assert len(sent) > 100 and 200 in sent and 422 in sent
 
 
-def test_the_pages_come_with_the_package():
+def test_the_package_contains_the_pages():
     names = {page.name for page in PAGES}
-    assert {"index.html", "sign-in.html", "style.css", "main.js", "icon.svg"} <= names
+    assert {"index.html", "sign-in.html", "style.css", "app.js", "icon.svg"} <= names
     used = set(
         re.findall(
             r"from '\./([\w-]+\.js)'",

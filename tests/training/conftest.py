@@ -1,4 +1,4 @@
-"""One small prepared study for all tests of training."""
+"""A small prepared study for all tests of training."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The box contrastive loss against the paper's formula, and the boxes it compares."""
+"""The box contrastive loss compared with the paper's formula, and the boxes it compares."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mast.boxes import area, iou
+from mast.box_ops import box_area, box_iou
 from mast.models.pooling import pool_boxes
 from mast.training.contrastive import (
     NEGATIVES,
     POSITIVES,
-    Projection,
-    background,
+    ProjectionHead,
     box_contrastive,
     contrastive_loss,
-    draw_regions,
-    jittered,
+    jitter_boxes,
+    sample_background_boxes,
+    sample_regions,
 )
-from tests.training.made import BINS, FRAMES, box_lists
+from tests.training.builders import BINS, FRAMES, box_lists
 
 EXTENT = (FRAMES, BINS)
 
@@ -33,12 +33,12 @@ def rng(seed: int = 0) -> torch.Generator:
 def naive_loss(
     events: list[list[float]], positives: list[list[list[float]]], negatives: list[list[list[float]]]
 ) -> float:
-    """The formula as it stands: z_i, its P_i, and the N of its chunk."""
+    """Compute the paper's formula: z_i, its P_i, and the N of its chunk."""
     total = 0.0
-    for z, own, others in zip(events, positives, negatives, strict=True):
+    for z, own_positives, own_negatives in zip(events, positives, negatives, strict=True):
         near, far = (
             sum(math.exp(sum(a * b for a, b in zip(z, point, strict=True)) / 0.1) for point in points)
-            for points in (own, others)
+            for points in (own_positives, own_negatives)
         )
         total -= math.log(near / (near + far))
     return total / max(1, len(events))
@@ -50,8 +50,8 @@ def features(batch: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_without_boxes_the_loss_is_zero_and_so_are_all_gradients(batch: int) -> None:
-    projection, maps = Projection(), features(batch)
-    regions = draw_regions([torch.zeros(0, 4)] * batch, EXTENT, [rng()] * batch)
+    projection, maps = ProjectionHead(), features(batch)
+    regions = sample_regions([torch.zeros(0, 4)] * batch, EXTENT, [rng()] * batch)
     loss = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
     assert loss.item() == 0
     loss.backward()
@@ -59,38 +59,42 @@ def test_without_boxes_the_loss_is_zero_and_so_are_all_gradients(batch: int) -> 
         assert values.grad is not None and not values.grad.any()
 
 
-def test_one_event_between_a_twin_and_a_stranger_by_hand() -> None:
-    event, twin, stranger = torch.eye(2)[:1], torch.eye(2)[None, :1], torch.eye(2)[1:]
-    mine, others = torch.tensor([[True]]), torch.tensor([[False]])
+def test_one_event_with_one_positive_and_one_negative_by_hand() -> None:
+    event, positive, negative = torch.eye(2)[:1], torch.eye(2)[None, :1], torch.eye(2)[1:]
+    same_chunk, other_chunk = torch.tensor([[True]]), torch.tensor([[False]])
     expected = -math.log(math.exp(10) / (math.exp(10) + 1))
-    assert box_contrastive(event, twin, stranger, mine, 0.1).item() == pytest.approx(expected, abs=1e-6)
-    assert box_contrastive(event, stranger[None], event, mine, 0.1).item() == pytest.approx(10, abs=1e-4)
-    assert box_contrastive(event, twin, stranger, others, 0.1).item() == 0
+    assert box_contrastive(event, positive, negative, same_chunk, 0.1).item() == pytest.approx(
+        expected, abs=1e-6
+    )
+    assert box_contrastive(event, negative[None], event, same_chunk, 0.1).item() == pytest.approx(
+        10, abs=1e-4
+    )
+    assert box_contrastive(event, positive, negative, other_chunk, 0.1).item() == 0
 
 
 @given(st.integers(0, 5), st.integers(1, 3), st.integers(0, 6), st.integers(0, 1000))
 def test_the_loss_equals_the_formula(events: int, positives: int, negatives: int, seed: int) -> None:
-    numbers = rng(seed)
+    generator = rng(seed)
 
     def points(*shape: int) -> torch.Tensor:
-        drawn = torch.randn(*shape, 4, generator=numbers, dtype=torch.float64)
-        return torch.nn.functional.normalize(drawn, dim=-1)
+        values = torch.randn(*shape, 4, generator=generator, dtype=torch.float64)
+        return torch.nn.functional.normalize(values, dim=-1)
 
     z, near, far = points(events), points(events, positives), points(negatives)
-    same_chunk = torch.rand(events, negatives, generator=numbers) < 0.5
+    same_chunk = torch.rand(events, negatives, generator=generator) < 0.5
     expected = naive_loss(z.tolist(), near.tolist(), [far[row].tolist() for row in same_chunk])
     assert box_contrastive(z, near, far, same_chunk, 0.1).item() == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_batch_is_pooled_projected_and_compared_chunk_by_chunk() -> None:
-    projection, maps = Projection(), features(3)
+    projection, maps = ProjectionHead(), features(3)
     boxes = [
         torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]]),
         torch.zeros(0, 4),
         torch.tensor([[0.0, 0, 50, 100]]),
     ]
-    regions = draw_regions(boxes, EXTENT, [rng(7)] * 3)
-    found = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
+    regions = sample_regions(boxes, EXTENT, [rng(7)] * 3)
+    loss = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
     events, near, far = [], [], []
     for chunk in range(3):
         one = maps[chunk : chunk + 1]
@@ -101,53 +105,53 @@ def test_a_batch_is_pooled_projected_and_compared_chunk_by_chunk() -> None:
         events += z
         near += [positives[number * POSITIVES : (number + 1) * POSITIVES] for number in range(len(z))]
         far += [negatives] * len(z)
-    assert found.item() == pytest.approx(naive_loss(events, near, far), rel=1e-4)
-    found.backward()
+    assert loss.item() == pytest.approx(naive_loss(events, near, far), rel=1e-4)
+    loss.backward()
     assert maps.grad is not None and maps.grad.isfinite().all()
     assert maps.grad[0].any() and not maps.grad[1].any() and maps.grad[2].any()
     assert all(p.grad is not None and p.grad.any() for p in projection.parameters())
 
 
 def test_projections_have_length_one() -> None:
-    points = Projection()(torch.randn(5, 256, generator=rng()))
+    points = ProjectionHead()(torch.randn(5, 256, generator=rng()))
     assert points.shape == (5, 128)
     torch.testing.assert_close(points.norm(dim=1), torch.ones(5))
 
 
 @given(box_lists(6), st.integers(0, 1000))
 def test_no_edge_is_jittered_by_more_than_a_fifth_of_its_side(boxes: torch.Tensor, seed: int) -> None:
-    moved = jittered(boxes, EXTENT, rng(seed))
+    moved = jitter_boxes(boxes, EXTENT, rng(seed))
     sides = (boxes[:, 2:] - boxes[:, :2]).repeat(1, 2)
     assert ((moved - boxes).abs() <= 0.2 * sides + 1e-9).all()
     assert (moved >= 0).all() and (moved[:, 2] <= FRAMES).all() and (moved[:, 3] <= BINS).all()
-    assert (area(moved) > 0).all()
+    assert (box_area(moved) > 0).all()
 
 
 @settings(max_examples=60)
 @given(box_lists(6), st.integers(0, 1000))
-def test_background_lies_in_the_grid_and_hardly_touches_an_event(boxes: torch.Tensor, seed: int) -> None:
-    drawn = background(boxes, EXTENT, rng(seed))
-    assert len(drawn) <= NEGATIVES
-    assert (iou(drawn, boxes) < 0.1).all()
-    assert (drawn >= -1e-9).all() and (drawn[:, 2:] <= torch.tensor(EXTENT) + 1e-9).all()
+def test_background_boxes_are_in_the_grid_and_hardly_overlap_an_event(boxes: torch.Tensor, seed: int) -> None:
+    sampled = sample_background_boxes(boxes, EXTENT, rng(seed))
+    assert len(sampled) <= NEGATIVES
+    assert (box_iou(sampled, boxes) < 0.1).all()
+    assert (sampled >= -1e-9).all() and (sampled[:, 2:] <= torch.tensor(EXTENT) + 1e-9).all()
 
 
-def test_a_chunk_with_room_has_32_negatives_that_look_like_its_events() -> None:
+def test_a_chunk_with_enough_background_has_32_negatives_in_the_shapes_of_its_events() -> None:
     boxes = torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]])
-    drawn = background(boxes, EXTENT, rng())
-    sides = {tuple(side) for side in (drawn[:, 2:] - drawn[:, :2]).round().tolist()}
-    assert len(drawn) == 32
+    sampled = sample_background_boxes(boxes, EXTENT, rng())
+    sides = {tuple(side) for side in (sampled[:, 2:] - sampled[:, :2]).round().tolist()}
+    assert len(sampled) == 32
     assert sides == {(50.0, 15.0), (30.0, 6.0)}
 
 
-def test_the_inside_of_a_long_event_is_no_background() -> None:
+def test_the_inside_of_a_long_event_is_not_background() -> None:
     boxes = torch.tensor([[0.0, 0, 256, 128], [10, 10, 20, 20]])
-    assert background(boxes, EXTENT, rng()).shape == (0, 4)
+    assert sample_background_boxes(boxes, EXTENT, rng()).shape == (0, 4)
 
 
-def test_the_same_generator_draws_the_same_boxes() -> None:
+def test_the_same_generator_samples_the_same_boxes() -> None:
     boxes = [torch.tensor([[10.0, 5, 60, 20]])]
-    first, again, other = (draw_regions(boxes, EXTENT, [rng(seed)]) for seed in (3, 3, 4))
+    first, again, other = (sample_regions(boxes, EXTENT, [rng(seed)]) for seed in (3, 3, 4))
     assert torch.equal(first.positives[0], again.positives[0]) and torch.equal(
         first.negatives[0], again.negatives[0]
     )
@@ -155,13 +159,13 @@ def test_the_same_generator_draws_the_same_boxes() -> None:
 
 
 def test_parts_of_a_batch_with_its_divisor_add_up_to_the_whole() -> None:
-    projection, maps = Projection(), features(3)
+    projection, maps = ProjectionHead(), features(3)
     boxes = [
         torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]]),
         torch.zeros(0, 4),
         torch.tensor([[0.0, 0, 50, 100]]),
     ]
-    regions = draw_regions(boxes, EXTENT, [rng(1), rng(2), rng(3)]).to(torch.device("cpu"))
+    regions = sample_regions(boxes, EXTENT, [rng(1), rng(2), rng(3)]).to(torch.device("cpu"))
     whole = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
     parts = [
         contrastive_loss(maps[part], regions[part], (8, 4), projection, 0.1, torch.tensor(3.0))
@@ -171,8 +175,8 @@ def test_parts_of_a_batch_with_its_divisor_add_up_to_the_whole() -> None:
 
 
 def test_mixed_precision_does_not_round_the_loss() -> None:
-    projection, maps = Projection(), features(1)
-    regions = draw_regions([torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]])], EXTENT, [rng(1)])
+    projection, maps = ProjectionHead(), features(1)
+    regions = sample_regions([torch.tensor([[10.0, 5, 60, 20], [100, 60, 130, 66]])], EXTENT, [rng(1)])
     exact = contrastive_loss(maps, regions, (8, 4), projection, 0.1)
     with torch.autocast("cpu", torch.bfloat16):
         mixed = contrastive_loss(maps, regions, (8, 4), projection, 0.1)

@@ -1,4 +1,4 @@
-"""Every loss against its formula written out."""
+"""Every loss compared with its formula, written as loops."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mast.models.anchor_points import decode_boxes, encode_boxes
 from mast.models.head import HeadOutput
-from mast.models.locations import decode, encode
 from mast.training.assignment import Targets, assign
-from mast.training.losses import Classification, detection_loss, normalisers, quality_focal_loss
-from tests.training.made import LATTICES, box_lists
+from mast.training.losses import Classification, detection_loss, loss_normalisers, quality_focal_loss
+from tests.training.builders import LATTICES, box_lists
 
 LOCATIONS = LATTICES["conv"]
 COUNT = len(LOCATIONS.level)
@@ -31,9 +31,9 @@ def cross_entropy(x: float, y: float) -> float:
 def naive_iou_and_giou(a: list[float], b: list[float]) -> tuple[float, float]:
     width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
     height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
-    joint = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height
     hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
-    return width * height / joint, width * height / joint - (hull - joint) / hull
+    return width * height / union, width * height / union - (hull - union) / hull
 
 
 def naive_loss(
@@ -46,7 +46,7 @@ def naive_loss(
         strict=True,
     ):
         centre, stride = LOCATIONS.centres[number], LOCATIONS.strides[number]
-        predicted = decode(output.distances[example, number], centre, stride).tolist()
+        predicted = decode_boxes(output.distances[example, number], centre, stride).tolist()
         iou, giou = naive_iou_and_giou(predicted, box)
         quality[example, number] = iou if kind == "quality" else 1.0
         edges = [
@@ -76,7 +76,7 @@ def random_output(batch: int, seed: int = 0) -> HeadOutput:
 
 
 @pytest.mark.parametrize("kind", ["quality", "focal"])
-def test_without_any_boxes_only_the_background_is_learned(kind: Classification) -> None:
+def test_without_any_boxes_only_the_background_has_a_loss(kind: Classification) -> None:
     output = random_output(2)
     targets = assign([torch.zeros(0, 4).double()] * 2, LOCATIONS)
     terms = detection_loss(output, targets, torch.ones(2), kind)
@@ -95,9 +95,9 @@ def test_quality_focal_loss_by_hand() -> None:
 
 @given(st.floats(-8, 8), st.floats(0, 1), st.sampled_from([1.0, 2.0]))
 def test_quality_focal_loss_equals_its_formula(logit: float, quality: float, beta: float) -> None:
-    found = quality_focal_loss(torch.tensor(logit).double(), torch.tensor(quality).double(), beta)
+    loss = quality_focal_loss(torch.tensor(logit).double(), torch.tensor(quality).double(), beta)
     expected = abs(quality - sigmoid(logit)) ** beta * cross_entropy(logit, quality)
-    assert found.item() == pytest.approx(expected, abs=1e-6)
+    assert loss.item() == pytest.approx(expected, abs=1e-6)
 
 
 @settings(max_examples=40)
@@ -110,9 +110,9 @@ def test_every_term_equals_its_formula(
     boxes: list[torch.Tensor], kind: Classification, weights: list[float]
 ) -> None:
     output, targets = random_output(len(boxes)), assign(boxes, LOCATIONS)
-    own_weights = torch.tensor(weights[: len(boxes)], dtype=torch.float64)
-    terms = detection_loss(output, targets, own_weights, kind)
-    for name, expected in naive_loss(output, targets, own_weights.tolist(), kind).items():
+    batch_weights = torch.tensor(weights[: len(boxes)], dtype=torch.float64)
+    terms = detection_loss(output, targets, batch_weights, kind)
+    for name, expected in naive_loss(output, targets, batch_weights.tolist(), kind).items():
         assert terms[name].item() == pytest.approx(expected, rel=1e-4, abs=1e-6), name
     sum(terms.values()).backward()  # type: ignore[union-attr]
     for part in (output.logits, output.centerness, output.distances):
@@ -122,12 +122,12 @@ def test_every_term_equals_its_formula(
 BOXES = [torch.tensor([[10.0, 5, 90, 30], [100, 60, 101, 61]]), torch.tensor([[0.0, 0, 256, 128]])]
 
 
-def test_a_perfect_head_has_no_loss_but_what_centerness_leaves() -> None:
+def test_a_perfect_head_has_only_the_entropy_of_the_centerness_as_loss() -> None:
     targets, output = assign(BOXES, LOCATIONS), random_output(2)
     logits, central, distances = (torch.full((2, COUNT, *more), -30.0) for more in ((), (), (4,)))
-    chosen = (targets.example, targets.location)
-    logits[chosen], central[chosen] = 30.0, targets.centerness.logit(eps=1e-6)
-    distances[chosen] = encode(
+    positive = (targets.example, targets.location)
+    logits[positive], central[positive] = 30.0, targets.centerness.logit(eps=1e-6)
+    distances[positive] = encode_boxes(
         targets.boxes, LOCATIONS.centres[targets.location], LOCATIONS.strides[targets.location]
     )
     perfect = replace(output, logits=logits, centerness=central, distances=distances)
@@ -135,29 +135,29 @@ def test_a_perfect_head_has_no_loss_but_what_centerness_leaves() -> None:
     assert [terms[name].item() for name in ("classification", "giou", "l1")] == pytest.approx(
         [0] * 3, abs=1e-4
     )
-    least = -sum(c * math.log(c) + (1 - c) * math.log1p(-c) for c in targets.centerness.tolist() if c < 1)
-    assert terms["centerness"].item() == pytest.approx(least / len(targets.boxes), abs=1e-4)
+    minimum = -sum(c * math.log(c) + (1 - c) * math.log1p(-c) for c in targets.centerness.tolist() if c < 1)
+    assert terms["centerness"].item() == pytest.approx(minimum / len(targets.boxes), abs=1e-4)
 
 
-def test_an_example_of_weight_zero_teaches_nothing() -> None:
-    output, targets = random_output(2), assign([own.double() for own in BOXES], LOCATIONS)
+def test_an_example_of_weight_zero_has_no_gradients() -> None:
+    output, targets = random_output(2), assign([item.double() for item in BOXES], LOCATIONS)
     sum(detection_loss(output, targets, torch.tensor([1.0, 0.0]), "quality").values()).backward()  # type: ignore[union-attr]
     for part in (output.logits, output.centerness, output.distances):
         assert part.grad is not None and part.grad[0].any() and not part.grad[1].any()
 
 
-def test_ranks_that_share_their_divisors_add_up_to_one_large_batch() -> None:
-    boxes = [own.double() for own in BOXES]
+def test_ranks_with_common_divisors_add_up_to_one_large_batch() -> None:
+    boxes = [item.double() for item in BOXES]
     output, weights = random_output(2), torch.tensor([1.0, 0.5])
     whole = detection_loss(output, assign(boxes, LOCATIONS), weights, "quality")
-    ranks = [assign([own], LOCATIONS) for own in boxes]
-    divisors = torch.stack([normalisers(targets) for targets in ranks]).mean(dim=0)
+    ranks = [assign([item], LOCATIONS) for item in boxes]
+    divisors = torch.stack([loss_normalisers(targets) for targets in ranks]).mean(dim=0)
     parts = []
     for rank, targets in enumerate(ranks):
-        own = (part[rank : rank + 1] for part in (output.logits, output.centerness, output.distances))
+        rank_output = (part[rank : rank + 1] for part in (output.logits, output.centerness, output.distances))
         parts.append(
             detection_loss(
-                HeadOutput(*own, LOCATIONS), targets, weights[rank : rank + 1], "quality", divisors
+                HeadOutput(*rank_output, LOCATIONS), targets, weights[rank : rank + 1], "quality", divisors
             )
         )
     for name, term in whole.items():

@@ -1,4 +1,4 @@
-"""Self-training: rounds that go on after a stop, stand or are taken back."""
+"""Self-training: rounds that resume after a stop, and that are kept or rolled back."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ import yaml
 from typer.testing import CliRunner
 
 from mast.cli import app
-from mast.config import Guard, Selftrain, Study, load_study
-from mast.datasets.examples import detection_examples
-from mast.datasets.loading import FixedChunks, Joined
+from mast.config import RollbackCriteria, Selftrain, Study, load_study
+from mast.datasets.loader import ConcatDataset, FixedChunkDataset
+from mast.datasets.study_datasets import detection_dataset
 from mast.errors import ModelError, TrainingError
-from mast.evaluation.metrics import Ranking
+from mast.evaluation.metrics import RankedPredictions
 from mast.models.checkpoint import load_model, save_model
-from mast.models.decoding import Detections
 from mast.models.encoder import SIZES, EncoderShape
-from mast.recordings.store import AudioStore
+from mast.models.postprocess import ChunkDetections
+from mast.store.audio_store import AudioStore
 from mast.training import selftrain
-from mast.training.finetune import train_study
-from mast.training.hearing import STEADY_BOXES
+from mast.training.initialisation import WIDTHS
 from mast.training.pseudo_labels import write_labels
-from mast.training.rounds import Judged, why_rejected
-from mast.training.run import Run
+from mast.training.rounds import RoundMetrics, rollback_reason
+from mast.training.run_dir import TrainingRun
 from mast.training.selftrain import CURRICULA, selftrain_study, stage_study
-from mast.training.starting import WIDTHS
-from tests.models.test_checkpoint import DESCRIPTION, some_tensors
-from tests.training.test_finetune import QUICK, SMALL_MAST
+from mast.training.supervised import train_study
+from mast.training.validation import MIN_THRESHOLD_BOXES
+from tests.models.test_checkpoint import DESCRIPTION, random_tensors
+from tests.training.test_supervised import QUICK, SMALL_MAST
 
-STAGE = ("epochs=1", "warmup_epochs=0", "batch=8", "lr=1e-3", "precision=fp32", "checkpoint_minutes=0")
-SETS = (
+STAGE = ("epochs=1", "warmup_epochs=0", "batch_size=8", "lr=1e-3", "precision=fp32", "checkpoint_minutes=0")
+OVERRIDES = (
     *QUICK,
-    *(f"selftrain.{stage}.{item}" for stage in ("pseudo", "expert") for item in STAGE),
+    *(f"selftrain.{stage}.{item}" for stage in ("pseudo_label_stage", "supervised_stage") for item in STAGE),
     "selftrain.rounds=1",
-    "selftrain.min_score=0.001",
-    "detection.min_score=0.001",
-    "selftrain.guard.max_f1_loss=1",
-    "selftrain.guard.max_rate_ratio=1e9",
+    "selftrain.pseudo_label_threshold=0.001",
+    "detection.score_threshold=0.001",
+    "selftrain.rollback.max_f1_drop=1",
+    "selftrain.rollback.max_detection_rate_ratio=1e9",
 )
-KEEP_ALL = Guard(max_f1_loss=0.1, max_rate_ratio=2, min_boxes=10)
+CRITERIA = RollbackCriteria(max_f1_drop=0.1, max_detection_rate_ratio=2, min_expected_detections=10)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,118 +63,139 @@ def small() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def teacher(study_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    run = Run(tmp_path_factory.mktemp("teacher"))
-    assert train_study(load_study(study_file, SETS), run, "cpu") == "finished"
+    run = TrainingRun(tmp_path_factory.mktemp("teacher"))
+    assert train_study(load_study(study_file, OVERRIDES), run, "cpu") == "finished"
     return str(run.model)
 
 
 def study_with(study_file: Path, *changes: str) -> Study:
-    return load_study(study_file, [*SETS, *changes])
+    return load_study(study_file, [*OVERRIDES, *changes])
 
 
-def judged(f1: float, **rates: float) -> Judged:
-    return Judged({"f1": f1, "threshold": 0.3}, rates, dict.fromkeys(rates, 0.5))
+def round_metrics(f1: float, **rates: float) -> RoundMetrics:
+    return RoundMetrics({"f1": f1, "threshold": 0.3}, rates, dict.fromkeys(rates, 0.5))
 
 
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        (judged(0.5, A=100), judged(0.45, A=150), None),
-        (judged(0.5, A=100), judged(0.35, A=100), "F1"),
-        (judged(0.5, A=100, B=20), judged(0.6, A=100, B=50), "B"),
-        (judged(0.5, A=2), judged(0.6, A=38), None),  # in half an hour: one box, and nineteen
-        (judged(0.5), judged(0.5, C=42), "C"),
-        (judged(0.5, A=10, B=10, C=10), judged(0.5, A=38, B=38, C=38), "all sites together"),
-        (judged(0.5, A=10, B=10, C=100), judged(0.5, A=38, B=38, C=100), None),
-        (judged(0.5, A=100, B=300), judged(0.5, A=100, B=100), None),  # maybe its false alarms
-        (judged(0.5, A=100, B=300), judged(0.5, A=150, B=0), "at B it draws 0 boxes"),
-        (judged(0.5, A=100, B=38), judged(0.5, A=100, B=0), None),  # in half an hour: nineteen
-        (judged(0.5, A=100, B=300), judged(0.5, A=90, B=90), "all sites together it draws 90 boxes"),
+        (round_metrics(0.5, A=100), round_metrics(0.45, A=150), None),
+        (round_metrics(0.5, A=100), round_metrics(0.35, A=100), "F1"),
+        (round_metrics(0.5, A=100, B=20), round_metrics(0.6, A=100, B=50), "B"),
+        (round_metrics(0.5, A=2), round_metrics(0.6, A=38), None),  # in half an hour: 1 detection, and 19
+        (round_metrics(0.5), round_metrics(0.5, C=42), "C"),
+        (round_metrics(0.5, A=10, B=10, C=10), round_metrics(0.5, A=38, B=38, C=38), "all sites together"),
+        (round_metrics(0.5, A=10, B=10, C=100), round_metrics(0.5, A=38, B=38, C=100), None),
+        (
+            round_metrics(0.5, A=100, B=300),
+            round_metrics(0.5, A=100, B=100),
+            None,
+        ),  # perhaps fewer false positives
+        (round_metrics(0.5, A=100, B=300), round_metrics(0.5, A=150, B=0), "at B it has 0 detections"),
+        (
+            round_metrics(0.5, A=100, B=38),
+            round_metrics(0.5, A=100, B=0),
+            None,
+        ),  # in half an hour: 19 detections
+        (
+            round_metrics(0.5, A=100, B=300),
+            round_metrics(0.5, A=90, B=90),
+            "all sites together it has 90 detections",
+        ),
     ],
 )
-def test_a_round_is_taken_back_if_it_is_worse_or_draws_boxes_everywhere_or_none(
+def test_a_round_is_rolled_back_if_f1_is_lower_or_detections_are_far_more_or_far_fewer(
     before, after, reason
 ) -> None:
-    told = why_rejected(before, after, KEEP_ALL)
-    assert told is None if reason is None else reason in told
+    result = rollback_reason(before, after, CRITERIA)
+    assert result is None if reason is None else reason in result
 
 
 def test_two_sets_of_chunks_keep_their_boxes_and_weights_when_joined() -> None:
-    one = FixedChunks(np.array([[0, 0]]), [torch.ones(2, 4)], torch.tensor([0.3]))
-    other = FixedChunks(np.array([[1, 0], [2, 0]]), [torch.zeros(0, 4), torch.ones(1, 4)])
-    both = Joined(one, other)
-    every = np.arange(3)
-    assert [len(own) for own in both.boxes(every)] == [2, 0, 1]
-    assert both.weights(every).tolist() == pytest.approx([0.3, 1, 1])
-    assert both.places(0, every).tolist() == [[0, 0], [1, 0], [2, 0]]
+    first = FixedChunkDataset(np.array([[0, 0]]), [torch.ones(2, 4)], torch.tensor([0.3]))
+    second = FixedChunkDataset(np.array([[1, 0], [2, 0]]), [torch.zeros(0, 4), torch.ones(1, 4)])
+    both = ConcatDataset(first, second)
+    rows = np.arange(3)
+    assert [len(boxes) for boxes in both.boxes(rows)] == [2, 0, 1]
+    assert both.weights(rows).tolist() == pytest.approx([0.3, 1, 1])
+    assert both.locations(0, rows).tolist() == [[0, 0], [1, 0], [2, 0]]
 
 
-def test_a_stage_has_the_papers_settings_and_its_own_start() -> None:
+def test_a_stage_has_the_papers_settings_and_its_initial_weights() -> None:
     study = load_study(None, ["preset=paper"])
-    one, two = (
-        stage_study(study, stage, "teacher") for stage in (study.selftrain.pseudo, study.selftrain.expert)
+    first, second = (
+        stage_study(study, stage, "teacher")
+        for stage in (study.selftrain.pseudo_label_stage, study.selftrain.supervised_stage)
     )
-    assert (one.train.lr, one.train.epochs, one.augmentation.probability) == (1e-4, 80, 0.9)
-    assert (two.train.lr, two.train.epochs, two.augmentation.probability) == (5e-5, 40, 0.8)
-    assert (one.train.unfreezing.blocks, two.train.unfreezing.blocks) == (3, 6)
-    assert one.train.start == two.train.start == "teacher"
+    assert (first.train.lr, first.train.epochs, first.augmentation.probability) == (1e-4, 80, 0.9)
+    assert (second.train.lr, second.train.epochs, second.augmentation.probability) == (5e-5, 40, 0.8)
+    assert (first.train.unfreezing.blocks_per_step, second.train.unfreezing.blocks_per_step) == (3, 6)
+    assert first.train.init_from == second.train.init_from == "teacher"
     assert load_study(None).selftrain == study.selftrain  # the paper's values are the defaults
 
 
-def test_a_round_labels_learns_and_leaves_its_model_its_numbers_and_a_page(
+def test_a_round_predicts_labels_trains_a_student_and_saves_model_metrics_and_report(
     study_file: Path, teacher: str, tmp_path: Path
 ) -> None:
-    seen: list[str] = []
-    taught = selftrain_study(
-        study_with(study_file), Run(tmp_path), teacher, "cpu", lambda what, done, total: seen.append(what)
+    descriptions: list[str] = []
+    result = selftrain_study(
+        study_with(study_file),
+        TrainingRun(tmp_path),
+        teacher,
+        "cpu",
+        lambda description, done, total: descriptions.append(description),
     )
-    assert taught.end == "finished"
-    (only,) = taught.rounds
-    assert only.rejected is None and only.pseudo["boxes"] > 0
-    right = only.pseudo["right_on_validation"]
-    assert f"Round 1: learning from the teacher's boxes (on validation {right:.0%} right)" in seen
-    assert only.after.rate_per_hour.keys() == only.before.rate_per_hour.keys()
+    assert result.end == "finished"
+    (finished,) = result.rounds
+    assert finished.rollback_reason is None and finished.pseudo_labels["boxes"] > 0
+    precision = finished.pseudo_labels["right_on_validation"]
+    assert f"Round 1: training on pseudo-labels (precision {precision:.0%} on validation)" in descriptions
+    assert finished.after.rate_per_hour.keys() == finished.before.rate_per_hour.keys()
     assert (tmp_path / "model" / "model.json").read_bytes() == (
-        tmp_path / "round_1" / "expert" / "model" / "model.json"
+        tmp_path / "round_1" / "supervised" / "model" / "model.json"
     ).read_bytes()
-    kept = json.loads((tmp_path / "model" / "model.json").read_text("utf-8"))
-    assert kept["source"] == f"mast selftrain, started from {tmp_path / 'round_1' / 'pseudo' / 'model'}"
+    model = json.loads((tmp_path / "model" / "model.json").read_text("utf-8"))
+    start = tmp_path / "round_1" / "pseudo-labels" / "model"
+    assert model["source"] == f"mast self-train, started from {start}"
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "Round 1" in page and "data:image/png" in page
-    assert f"on validation that score as much, {right:.2f} are right" in page
-    assert ("most of what it teaches may be wrong" in page) == (right < 0.5)
-    assert (tmp_path / "round_1" / "pseudo.png").exists()
-    assert any("teacher listens" in what for what in seen)
-    again = selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")
-    assert again.rounds == taught.rounds
+    assert f"On validation, the teacher’s precision at this score is {precision:.2f}" in page
+    assert ("most pseudo-labels may be wrong" in page) == (precision < 0.5)
+    assert (tmp_path / "round_1" / "pseudo_labels.png").exists()
+    assert any("predicting pseudo-labels in" in description for description in descriptions)
+    again = selftrain_study(study_with(study_file), TrainingRun(tmp_path), teacher, "cpu")
+    assert again.rounds == result.rounds
 
 
-def test_how_sure_a_teacher_has_to_be_is_told_by_made_up_calls_where_its_student_learns_such(
+def test_the_teachers_precision_is_measured_on_synthetic_calls_if_the_student_is_trained_on_them(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selftrain, "train_study", lambda *arguments: "stopped")
-    asked: list[Ranking] = []
+    rankings: list[RankedPredictions] = []
 
-    def score_to_learn_from(settings: Selftrain, validation: Ranking) -> float:
-        asked.append(validation)
+    def choose_score_threshold(settings: Selftrain, validation: RankedPredictions) -> float:
+        rankings.append(validation)
         return 0.0
 
-    monkeypatch.setattr(selftrain, "score_to_learn_from", score_to_learn_from)
-    for share, precision in ((0, 0.5), (0.5, 0.5), (0.5, "null")):
-        changes = (f"selftrain.rehearsed_share={share}", f"selftrain.min_precision={precision}")
-        run = Run(tmp_path / f"{share}-{precision}")
+    monkeypatch.setattr(selftrain, "choose_score_threshold", choose_score_threshold)
+    for fraction, precision in ((0, 0.5), (0.5, 0.5), (0.5, "null")):
+        changes = (
+            f"selftrain.synthetic_fraction={fraction}",
+            f"selftrain.min_pseudo_label_precision={precision}",
+        )
+        run = TrainingRun(tmp_path / f"{fraction}-{precision}")
         selftrain_study(study_with(study_file, *changes), run, teacher, "cpu")
-    plain, with_calls, fixed = (len(item.truths) for item in asked)
+    plain, with_calls, fixed = (len(item.ground_truth) for item in rankings)
     assert with_calls > plain == fixed
-    assert asked[1].truths.sum() == pytest.approx(STEADY_BOXES, rel=0.3)
+    assert rankings[1].ground_truth.sum() == pytest.approx(MIN_THRESHOLD_BOXES, rel=0.3)
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_model(
+def test_a_stopped_run_resumes_to_the_same_model(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_with(study_file)
-    whole, broken = Run(tmp_path / "whole"), Run(tmp_path / "broken")
-    selftrain_study(study, whole, teacher, "cpu")
+    complete, stopped = TrainingRun(tmp_path / "complete"), TrainingRun(tmp_path / "stopped")
+    selftrain_study(study, complete, teacher, "cpu")
     real = selftrain.train_study
     with monkeypatch.context() as patch:
         stages = iter([real, lambda *arguments: "stopped"])
@@ -183,219 +204,240 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_model(
             return next(stages)(*arguments)
 
         patch.setattr(selftrain, "train_study", one_stage_then_a_stop)
-        taught = selftrain_study(study, broken, teacher, "cpu")
-    assert taught.end == "stopped" and taught.rounds == ()
-    assert not broken.is_finished
-    assert selftrain_study(study, broken, teacher, "cpu").end == "finished"
-    assert (broken.model / "weights.safetensors").read_bytes() == (
-        whole.model / "weights.safetensors"
+        result = selftrain_study(study, stopped, teacher, "cpu")
+    assert result.end == "stopped" and result.rounds == ()
+    assert not stopped.is_finished
+    assert selftrain_study(study, stopped, teacher, "cpu").end == "finished"
+    assert (stopped.model / "weights.safetensors").read_bytes() == (
+        complete.model / "weights.safetensors"
     ).read_bytes()
 
 
-@pytest.mark.parametrize("curriculum", ["pseudo", "union", "control"])
-def test_other_curricula_learn_in_their_own_stages(
+@pytest.mark.parametrize("curriculum", ["pseudo-only", "joint", "step-matched-control"])
+def test_other_curricula_train_in_their_own_stages(
     study_file: Path, teacher: str, tmp_path: Path, curriculum: str
 ) -> None:
-    switches = (
-        "selftrain.silence_unsure=true",
-        "selftrain.rehearsed_share=0.5",
-        "selftrain.min_precision=0",
+    options = (
+        "selftrain.mask_uncertain_regions=true",
+        "selftrain.synthetic_fraction=0.5",
+        "selftrain.min_pseudo_label_precision=0",
     )
-    changes = (f"selftrain.curriculum={curriculum}", *switches)
+    changes = (f"selftrain.curriculum={curriculum}", *options)
     study = study_with(study_file, *changes)
-    assert selftrain_study(study, Run(tmp_path), teacher, "cpu").end == "finished"
+    assert selftrain_study(study, TrainingRun(tmp_path), teacher, "cpu").end == "finished"
     stages = {path.name for path in (tmp_path / "round_1").iterdir() if path.is_dir()}
     assert stages == set(CURRICULA[curriculum])
-    first = Run(tmp_path / "round_1" / CURRICULA[curriculum][0]).config
-    assert "rehearsed_share: 0.5" in first.read_text("utf-8")
+    first = TrainingRun(tmp_path / "round_1" / CURRICULA[curriculum][0]).config
+    assert "synthetic_fraction: 0.5" in first.read_text("utf-8")
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert re.search(r"boxes on validation and 1?\d\d made-up calls that score as much", page)
+    assert re.search(r"On validation and 1?\d\d synthetic calls, the teacher’s precision at this score", page)
 
 
-@pytest.mark.parametrize("share", [0, 0.5])
-def test_the_control_learns_in_the_very_steps_and_epochs_of_what_it_controls(
-    study_file: Path, teacher: str, tmp_path: Path, share: float
+@pytest.mark.parametrize("fraction", [0, 0.5])
+def test_the_step_matched_control_has_exactly_the_steps_and_epochs_of_the_pseudo_label_stage(
+    study_file: Path, teacher: str, tmp_path: Path, fraction: float
 ) -> None:
-    stage = ("epochs=3", "batch=2", "warmup_epochs=1.5", "unfreezing.first_epoch=1")
-    changes = (f"selftrain.rehearsed_share={share}", *(f"selftrain.pseudo.{item}" for item in stage))
-    taken = {}
-    for curriculum in ("pseudo", "control"):
+    stage = ("epochs=3", "batch_size=2", "warmup_epochs=1.5", "unfreezing.start_epoch=1")
+    changes = (
+        f"selftrain.synthetic_fraction={fraction}",
+        *(f"selftrain.pseudo_label_stage.{item}" for item in stage),
+    )
+    steps_by_stage = {}
+    for curriculum, stage_name in (
+        ("pseudo-only", "pseudo-labels"),
+        ("step-matched-control", "step-matched-control"),
+    ):
         study = study_with(study_file, f"selftrain.curriculum={curriculum}", *changes)
         folder = tmp_path / curriculum
-        assert selftrain_study(study, Run(folder), teacher, "cpu").end == "finished"
-        lines = (folder / "round_1" / curriculum / "metrics.jsonl").read_text("utf-8").splitlines()
+        assert selftrain_study(study, TrainingRun(folder), teacher, "cpu").end == "finished"
+        lines = (folder / "round_1" / stage_name / "metrics.jsonl").read_text("utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
-        taken[curriculum] = [(row["step"], row["epoch"], row.get("lr")) for row in rows]
-    assert taken["control"] == taken["pseudo"] and taken["pseudo"][-1][0] > 6
-    store = selftrain.AudioStore(str(Path(study.work) / "audio.lance"))
-    steps = taken["pseudo"][-1][0] // 3
-    assert len(detection_examples(study, store, "train").chunks) // 2 != round(steps * (1 - share))
+        steps_by_stage[stage_name] = [(row["step"], row["epoch"], row.get("lr")) for row in rows]
+    pseudo_label_steps = steps_by_stage["pseudo-labels"]
+    assert steps_by_stage["step-matched-control"] == pseudo_label_steps and pseudo_label_steps[-1][0] > 6
+    store = selftrain.AudioStore(str(Path(study.work_dir) / "audio.lance"))
+    steps = pseudo_label_steps[-1][0] // 3
+    assert len(detection_dataset(study, store, "train").chunks) // 2 != round(steps * (1 - fraction))
 
 
-def test_the_first_teacher_is_judged_once(
+def test_the_first_teacher_is_evaluated_once(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listened: list[str] = []
-    real = selftrain.label_pool
+    models: list[str] = []
+    real = selftrain.predict_pool
 
-    def label_pool(study: Study, store: AudioStore, model: str, *rest: Any) -> Any:
-        listened.append(model)
+    def predict_pool(study: Study, store: AudioStore, model: str, *rest: Any) -> Any:
+        models.append(model)
         return real(study, store, model, *rest)
 
-    monkeypatch.setattr(selftrain, "label_pool", label_pool)
-    changes = ("selftrain.rounds=2", "selftrain.pseudo.lr=1e-5", "selftrain.expert.lr=1e-5")
-    taught = selftrain_study(study_with(study_file, *changes), Run(tmp_path), teacher, "cpu")
-    assert len(taught.rounds) == 2 and taught.rounds[0].before == taught.rounds[1].before
-    assert listened.count(teacher) == 2  # to teach, and to be judged
-
-
-def test_a_round_that_is_taken_back_leaves_the_teacher_as_the_model(
-    study_file: Path, teacher: str, tmp_path: Path
-) -> None:
+    monkeypatch.setattr(selftrain, "predict_pool", predict_pool)
     changes = (
         "selftrain.rounds=2",
-        "selftrain.guard.max_rate_ratio=1.0000001",
-        "selftrain.guard.min_boxes=0",
-        "selftrain.pseudo.lr=1",
+        "selftrain.pseudo_label_stage.lr=1e-5",
+        "selftrain.supervised_stage.lr=1e-5",
     )
-    taught = selftrain_study(study_with(study_file, *changes), Run(tmp_path), teacher, "cpu")
-    last = taught.rounds[-1]
-    assert last.rejected and "taken back" in last.told()
-    assert len(taught.rounds) == 1
+    result = selftrain_study(study_with(study_file, *changes), TrainingRun(tmp_path), teacher, "cpu")
+    assert len(result.rounds) == 2 and result.rounds[0].before == result.rounds[1].before
+    assert models.count(teacher) == 2  # for pseudo-labels, and for its metrics
+
+
+def test_after_a_rollback_the_teacher_is_the_model(study_file: Path, teacher: str, tmp_path: Path) -> None:
+    changes = (
+        "selftrain.rounds=2",
+        "selftrain.rollback.max_detection_rate_ratio=1.0000001",
+        "selftrain.rollback.min_expected_detections=0",
+        "selftrain.pseudo_label_stage.lr=1",
+    )
+    result = selftrain_study(study_with(study_file, *changes), TrainingRun(tmp_path), teacher, "cpu")
+    last = result.rounds[-1]
+    assert last.rollback_reason and "rolled back" in last.describe()
+    assert len(result.rounds) == 1
     assert (tmp_path / "model" / "weights.safetensors").read_bytes() == (
         Path(teacher) / "weights.safetensors"
     ).read_bytes()
-    assert "Taken back" in (tmp_path / "report.html").read_text("utf-8")
+    assert "Rolled back" in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_a_teacher_in_a_bucket_can_be_the_model_that_stood(bucket: str, tmp_path: Path) -> None:
-    save_model(f"{bucket}/teacher", DESCRIPTION, some_tensors())
-    run = Run(tmp_path / "run")
-    selftrain._keep(f"{bucket}/teacher", run)
+def test_a_teacher_in_a_bucket_can_be_the_final_model(bucket: str, tmp_path: Path) -> None:
+    save_model(f"{bucket}/teacher", DESCRIPTION, random_tensors())
+    run = TrainingRun(tmp_path / "run")
+    selftrain._save_model(f"{bucket}/teacher", run)
     assert run.is_finished
     assert load_model(str(run.model))[0] == load_model(f"{bucket}/teacher")[0]
 
 
-def test_boxes_that_were_drawn_in_another_pool_are_refused(
-    study_file: Path, teacher: str, tmp_path: Path
-) -> None:
+def test_predictions_in_another_pool_are_refused(study_file: Path, teacher: str, tmp_path: Path) -> None:
     study = study_with(study_file)
     (tmp_path / "round_1").mkdir()
     write_labels(
-        [Detections(torch.zeros(0, 4), torch.zeros(0))] * 3, str(tmp_path / "round_1" / "pseudo.parquet")
+        [ChunkDetections(torch.zeros(0, 4), torch.zeros(0))] * 3, str(tmp_path / "round_1" / "pseudo.parquet")
     )
     with pytest.raises(
-        TrainingError, match="boxes for 3 chunks, and there are .* unlabelled ones now.*--name"
+        TrainingError, match="boxes for 3 chunks, and there are .* unlabelled chunks now.*--run-name"
     ):
-        selftrain_study(study, Run(tmp_path), teacher, "cpu")
-    known = yaml.safe_load((tmp_path / "config.yaml").read_text("utf-8"))
-    assert known["annotations.parquet"] and known["splits.parquet"]
+        selftrain_study(study, TrainingRun(tmp_path), teacher, "cpu")
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text("utf-8"))
+    assert config["annotations.parquet"] and config["splits.parquet"]
 
 
-def test_a_teacher_that_finds_nothing_is_refused(study_file: Path, teacher: str, tmp_path: Path) -> None:
+def test_a_teacher_without_detections_is_refused(study_file: Path, teacher: str, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="better teacher"):
-        selftrain_study(study_with(study_file, "selftrain.min_score=1"), Run(tmp_path), teacher, "cpu")
+        selftrain_study(
+            study_with(study_file, "selftrain.pseudo_label_threshold=1"),
+            TrainingRun(tmp_path),
+            teacher,
+            "cpu",
+        )
 
 
-def test_a_pupil_that_has_nothing_to_teach_ends_the_rounds_and_is_the_model(
+def test_a_student_without_pseudo_labels_for_the_next_round_ends_the_rounds_and_is_the_model(
     study_file: Path, teacher: str, tmp_path: Path
 ) -> None:
-    """Steps far too large ruin a pupil, and here the guard lets it pass."""
-    changes = ("selftrain.rounds=3", "selftrain.expert.lr=0.3", "selftrain.guard.max_f1_loss=1")
-    study = study_with(study_file, *changes, "selftrain.guard.max_rate_ratio=1e9")
-    for _ in range(2):  # also where it is asked again
-        taught = selftrain_study(study, Run(tmp_path), teacher, "cpu")
-        assert taught.end == "finished" and taught.unsure
-        assert f"There is no round {len(taught.rounds) + 1}" in taught.unsure
+    """A far too large learning rate ruins the student, and these rollback criteria accept it."""
+    changes = ("selftrain.rounds=3", "selftrain.supervised_stage.lr=0.3", "selftrain.rollback.max_f1_drop=1")
+    study = study_with(study_file, *changes, "selftrain.rollback.max_detection_rate_ratio=1e9")
+    for _ in range(2):  # the second call resumes the finished run
+        result = selftrain_study(study, TrainingRun(tmp_path), teacher, "cpu")
+        assert result.end == "finished" and result.stop_reason
+        assert f"Self-training ended before round {len(result.rounds) + 1}" in result.stop_reason
     assert (tmp_path / "model" / "weights.safetensors").read_bytes() == (
-        tmp_path / f"round_{len(taught.rounds)}" / "expert" / "model" / "weights.safetensors"
+        tmp_path / f"round_{len(result.rounds)}" / "supervised" / "model" / "weights.safetensors"
     ).read_bytes()
 
 
-def test_of_a_large_pool_a_teacher_hears_so_many_hours_of_each_site_alike(study_file: Path) -> None:
-    store = selftrain.AudioStore(str(Path(load_study(study_file).work) / "audio.lance"))
-    whole = selftrain.pool_of(study_with(study_file), store)
+def test_unlabelled_hours_are_split_evenly_among_sites(study_file: Path) -> None:
+    store = selftrain.AudioStore(str(Path(load_study(study_file).work_dir) / "audio.lance"))
+    pool = selftrain.read_pool(study_with(study_file), store)
     chunk_s = load_study(study_file).chunking.chunk_s
-    assert len(whole.places) > 3 and sum(whole.hours.values()) == pytest.approx(
-        len(whole.places) * chunk_s / 3600
+    assert len(pool.locations) > 3 and sum(pool.hours.values()) == pytest.approx(
+        len(pool.locations) * chunk_s / 3600
     )
-    for chunks, heard in ((3, 3), (1e-9, 1), (1e6, len(whole.places))):
-        study = study_with(study_file, f"selftrain.pool_hours={chunks * chunk_s / 3600}")
-        some = selftrain.pool_of(study, store)
-        assert len(some.places) == len(some.sites) == heard
-        assert set(map(tuple, some.places.tolist())) <= set(map(tuple, whole.places.tolist()))
-    sites = np.unique(whole.sites.astype(str))
-    two_each = f"selftrain.pool_hours={2 * len(sites) * chunk_s / 3600}"
-    some = selftrain.pool_of(study_with(study_file, two_each), store)
+    for chunks, expected in ((3, 3), (1e-9, 1), (1e6, len(pool.locations))):
+        study = study_with(study_file, f"selftrain.unlabelled_hours={chunks * chunk_s / 3600}")
+        subset = selftrain.read_pool(study, store)
+        assert len(subset.locations) == len(subset.sites) == expected
+        assert set(map(tuple, subset.locations.tolist())) <= set(map(tuple, pool.locations.tolist()))
+    sites = np.unique(pool.sites.astype(str))
+    two_each = f"selftrain.unlabelled_hours={2 * len(sites) * chunk_s / 3600}"
+    subset = selftrain.read_pool(study_with(study_file, two_each), store)
     for site in sites:
-        heard, there = some.places[some.sites == site], whole.places[whole.sites == site]
-        assert heard.tolist() == there[[0, -1]].tolist()
+        selected, available = subset.locations[subset.sites == site], pool.locations[pool.sites == site]
+        assert selected.tolist() == available[[0, -1]].tolist()
 
 
-def test_a_teacher_that_hears_otherwise_than_its_student_is_refused_before_it_listens(
+def test_a_teacher_with_another_normalisation_is_refused_before_it_predicts(
     study_file: Path, teacher: str, tmp_path: Path
 ) -> None:
     kind = load_model(teacher)[0].normalisation.kind
     study = study_with(study_file, f"normalisation={'dataset' if kind == 'band-median' else 'band-median'}")
     with pytest.raises(ModelError, match=f"Set normalisation={kind}"):
-        selftrain_study(study, Run(tmp_path), teacher, "cpu")
-    assert not Run(tmp_path).config.exists()
+        selftrain_study(study, TrainingRun(tmp_path), teacher, "cpu")
+    assert not TrainingRun(tmp_path).config.exists()
 
 
-def test_without_unlabelled_sound_there_is_nothing_to_teach_with(
+def test_without_unlabelled_recordings_self_training_is_refused(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    empty = selftrain.pool_of(
-        study_with(study_file), selftrain.AudioStore(str(Path(load_study(study_file).work) / "audio.lance"))
+    pool = selftrain.read_pool(
+        study_with(study_file),
+        selftrain.AudioStore(str(Path(load_study(study_file).work_dir) / "audio.lance")),
     )
-    assert len(empty.places) > 0
+    assert len(pool.locations) > 0
     monkeypatch.setattr("mast.training.pseudo_labels.UNLABELLED", "nowhere")
-    with pytest.raises(TrainingError, match="no unlabelled sound"):
-        selftrain_study(study_with(study_file), Run(tmp_path), teacher, "cpu")
-    assert not Run(tmp_path).config.exists()
+    with pytest.raises(TrainingError, match="no unlabelled recordings"):
+        selftrain_study(study_with(study_file), TrainingRun(tmp_path), teacher, "cpu")
+    assert not TrainingRun(tmp_path).config.exists()
 
 
-@pytest.mark.parametrize("curriculum", ["two-stage", "expert", "union", "control"])
-def test_without_labels_only_the_teacher_can_be_learned_from_and_that_is_told_at_once(
+@pytest.mark.parametrize("curriculum", ["two-stage", "supervised-only", "joint", "step-matched-control"])
+def test_without_annotations_only_the_pseudo_only_curriculum_is_accepted_before_training(
     study_file: Path, teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curriculum: str
 ) -> None:
     monkeypatch.setattr(selftrain, "TRAIN", "nowhere")
-    monkeypatch.setattr(selftrain._Lesson, "give", lambda *arguments: ("stopped", None))
-    study, run = study_with(study_file, f"selftrain.curriculum={curriculum}"), Run(tmp_path)
-    with pytest.raises(TrainingError, match="Nothing of this study is labelled.*selftrain.curriculum=pseudo"):
+    monkeypatch.setattr(selftrain._Round, "run", lambda *arguments: ("stopped", None))
+    study, run = study_with(study_file, f"selftrain.curriculum={curriculum}"), TrainingRun(tmp_path)
+    with pytest.raises(
+        TrainingError, match="no annotated chunks in the training split.*selftrain.curriculum=pseudo-only"
+    ):
         selftrain_study(study, run, teacher, "cpu")
     assert not run.config.exists()
-    alone = study_with(study_file, "selftrain.curriculum=pseudo")
-    assert selftrain_study(alone, run, teacher, "cpu").end == "stopped"
+    pseudo_only = study_with(study_file, "selftrain.curriculum=pseudo-only")
+    assert selftrain_study(pseudo_only, run, teacher, "cpu").end == "stopped"
 
 
-def test_the_verb_asks_for_a_teacher_and_tells_what_each_round_did(
+def test_the_command_needs_a_teacher_and_prints_a_summary_of_each_round(
     study_file: Path, teacher: str, tmp_path: Path
 ) -> None:
-    sets = [word for item in SETS for word in ("--set", item)]
-    lost = CliRunner().invoke(app, ["selftrain", str(study_file), "--out", str(tmp_path), *sets])
-    assert lost.exit_code == 1 and "mast train" in str(lost.exception)
-    with_teacher = [*sets, "--set", f"selftrain.start={teacher}"]
-    done = CliRunner().invoke(app, ["selftrain", str(study_file), "--out", str(tmp_path), *with_teacher])
+    options = [word for item in OVERRIDES for word in ("--set", item)]
+    failed = CliRunner().invoke(app, ["self-train", str(study_file), "--out", str(tmp_path), *options])
+    assert failed.exit_code == 1 and "mast train" in str(failed.exception)
+    with_teacher = [*options, "--set", f"selftrain.teacher={teacher}"]
+    done = CliRunner().invoke(app, ["self-train", str(study_file), "--out", str(tmp_path), *with_teacher])
     assert done.exit_code == 0, done.output
     assert "Round 1:" in done.output and "Finished. Model:" in done.output
-    kept = json.loads((tmp_path / "selftrain" / "main" / "round_1" / "round.json").read_text())
-    assert kept["number"] == 1
+    finished = json.loads((tmp_path / "self-train" / "main" / "round_1" / "round.json").read_text())
+    assert finished["number"] == 1
 
 
-def test_two_processes_teach_one_model(study_file: Path, tmp_path: Path, teacher: str) -> None:
+def test_two_processes_train_one_model(study_file: Path, tmp_path: Path, teacher: str) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "--no-python", sys.executable, "-c", SMALL_MAST, "selftrain", str(study_file)]
-    sets = [word for item in (*SETS, f"selftrain.start={teacher}") for word in ("--set", item)]
+    command = [*torchrun, "--no-python", sys.executable, "-c", SMALL_MAST, "self-train", str(study_file)]
+    options = [word for item in (*OVERRIDES, f"selftrain.teacher={teacher}") for word in ("--set", item)]
     done = subprocess.run(
-        [*command, "--out", str(tmp_path), *sets], check=False, capture_output=True, text=True, timeout=300
+        [*command, "--out", str(tmp_path), *options], check=False, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("Round 1: ") == 1
-    run = Run(tmp_path / "selftrain" / "main")
+    run = TrainingRun(tmp_path / "self-train" / "main")
     assert run.is_finished and (run.folder / "round_1" / "round.json").exists()
 
 
-def test_settings_of_the_experts_stage_are_its_own_also_when_one_is_given() -> None:
-    changed = Selftrain.model_validate({"expert": {"epochs": 3, "unfreezing": {"blocks": 2}}})
-    assert (changed.expert.epochs, changed.expert.lr, changed.expert.unfreezing.first_epoch) == (3, 5e-5, 3)
+def test_the_supervised_stage_keeps_its_own_defaults_if_one_setting_is_given() -> None:
+    changed = Selftrain.model_validate(
+        {"supervised_stage": {"epochs": 3, "unfreezing": {"blocks_per_step": 2}}}
+    )
+    assert (
+        changed.supervised_stage.epochs,
+        changed.supervised_stage.lr,
+        changed.supervised_stage.unfreezing.start_epoch,
+    ) == (3, 5e-5, 3)

@@ -1,22 +1,22 @@
-"""Expert boxes from and to the files others use; what was reviewed is kept, also where nothing was found."""
+"""Read and write annotations in the formats of other programs, with the reviewed spans that hold no events."""
 
 from mast.annotations.convert import Conversion, convert
-from mast.annotations.formats import FORMATS, guess_format, read_annotations, write_annotations
-from mast.annotations.labels import kind_of, kinds_of
-from mast.annotations.matching import Matching, match_recordings
-from mast.annotations.tables import Annotations, RecordingFacts, Source, merge, with_recordings
+from mast.annotations.formats import FORMATS, detect_format, read_annotations, write_annotations
+from mast.annotations.label_map import label_kind, label_kinds
+from mast.annotations.model import Annotations, RecordingMetadata, SourceFile, merge, with_recordings
+from mast.annotations.recording_names import RecordingMatch, match_recordings
 
 __all__ = [
     "FORMATS",
     "Annotations",
     "Conversion",
-    "Matching",
-    "RecordingFacts",
-    "Source",
+    "RecordingMatch",
+    "RecordingMetadata",
+    "SourceFile",
     "convert",
-    "guess_format",
-    "kind_of",
-    "kinds_of",
+    "detect_format",
+    "label_kind",
+    "label_kinds",
     "match_recordings",
     "merge",
     "read_annotations",

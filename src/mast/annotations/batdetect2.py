@@ -1,4 +1,4 @@
-"""BatDetect2's JSON: one object for each recording, or a list of them; frequencies are always given."""
+"""BatDetect2 JSON: one object for each recording, or a list of them; every detection has frequencies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mast.annotations.files import is_one_file, places_below, recording_named_by
-from mast.annotations.rows import Row, collect, rows_of, spans_text
-from mast.annotations.tables import Annotations, RecordingFacts, Source, by_recording, is_whole, merge
-from mast.annotations.text import file_name, number, plain, read_text
+from mast.annotations.delimited import file_name, format_number, number, read_text
+from mast.annotations.model import Annotations, RecordingMetadata, SourceFile, by_recording, is_whole, merge
+from mast.annotations.paths import is_one_file, recording_name_from_table, table_paths
+from mast.annotations.table_io import Row, annotations_to_rows, format_spans, rows_to_annotations
 from mast.errors import AnnotationError
-from mast.storage import join, written_whole
+from mast.storage import atomic_write, join
 
 SUFFIXES = (".json",)
 ENDING = ".json"
@@ -28,65 +28,65 @@ KEYS = {
     "event_origin": "origin",
     "annotator": "annotator",
 }
-"""A detection's keys and our fields; further keys are free columns."""
+"""Keys of a detection and the `Row` fields they map to; other keys are free columns."""
 
 NUMBERS = frozenset({"start_time", "end_time", "low_freq", "high_freq", "det_prob", "class_prob"})
 UNSET = {"individual": "-1", "event": ""}
-"""What BatDetect2 writes where nothing is known."""
+"""Values that BatDetect2 writes for unknown properties."""
 
-NO_BAND = "event without frequencies: left out"
-RESERVED = "free column named like one of the format's own: left out"
-FILE_NOTES = "note about a whole file: not taken over"
-FILE_ISSUES = "file marked as having issues: not taken over"
-EXPANDED = "time-expanded recording: its times and frequencies are taken as they stand"
+NO_BAND = "event without frequencies: not written"
+RESERVED = "free column with the name of a column of the format: not written"
+FILE_NOTES = "note on a whole file: not imported"
+FILE_ISSUES = "mark that a file has issues: not imported"
+EXPANDED = "time-expanded recording: times and frequencies are kept unchanged"
 
 
-def fits(head: str) -> bool:
-    """Whether a file begins like BatDetect2's."""
+def sniff(head: str) -> bool:
+    """Return True if a file begins like BatDetect2 JSON."""
     return head.lstrip().startswith(("{", "[")) and '"annotation"' in head
 
 
 def read(path: str | Path, name: str | None = None) -> Annotations:
-    """Read one file's annotations, or those of many in one list."""
+    """Read the annotations of one recording, or of a list of recordings."""
     location = str(path)
-    own_name = recording_named_by(name or file_name(location))
+    default_name = recording_name_from_table(name or file_name(location))
     try:
         stored = json.loads(read_text(location))
     except (ValueError, RecursionError) as error:
         raise AnnotationError(f"{location}: not valid JSON: {error}.") from None
     files = stored if isinstance(stored, list) else [stored]
     return merge(
-        [Annotations(sources=(_source(location),)), *(_file(item, location, own_name) for item in files)]
+        [Annotations(sources=(_source(location),)), *(_file(item, location, default_name) for item in files)]
     )
 
 
-def _source(location: str) -> Source:
-    return Source(location, "batdetect2")
+def _source(location: str) -> SourceFile:
+    return SourceFile(location, "batdetect2")
 
 
-def _file(item: Any, location: str, own_name: str) -> Annotations:
+def _file(item: Any, location: str, default_name: str) -> Annotations:
     if not isinstance(item, dict) or not isinstance(item.get("annotation"), list):
         raise AnnotationError(
-            f"{location}: BatDetect2's JSON has a list called 'annotation' for each recording."
+            f"{location}: BatDetect2 JSON needs a list called 'annotation' for each recording."
         )
-    recording_id = str(item.get("id") or own_name)
+    recording_id = str(item.get("id") or default_name)
     problems = {
         FILE_NOTES: bool(str(item.get("notes") or "").strip()),
         FILE_ISSUES: bool(item.get("issues")),
         EXPANDED: item.get("time_exp", 1) != 1,
     }
     duration_s = number(_text(item.get("duration")), location, "duration")
-    return collect(
+    return rows_to_annotations(
         _rows(item, recording_id, location),
         _source(location),
-        own_name,
+        default_name,
         +Counter(problems),
-        [RecordingFacts(recording_id, duration_s=duration_s)],
+        [RecordingMetadata(recording_id, duration_s=duration_s)],
     )
 
 
 def _rows(item: dict[str, Any], recording_id: str, location: str) -> Iterator[Row]:
-    """A row for each detection; one that a person annotated is an expert's, whatever its score."""
+    """Yield a row for each detection; in an annotated file, the origin is `expert` whatever the score."""
     annotated = item.get("annotated") is True
     reviewed = str(item.get("reviewed_s") or ("all" if annotated else "none"))
     yield Row(location, {"recording": recording_id, "reviewed": reviewed})
@@ -94,7 +94,7 @@ def _rows(item: dict[str, Any], recording_id: str, location: str) -> Iterator[Ro
         where = f"{location}, annotation {index}"
         if not isinstance(detection, dict):
             raise AnnotationError(
-                f"{where}: should be an object with start_time, end_time, low_freq and high_freq."
+                f"{where}: must be an object with start_time, end_time, low_freq and high_freq."
             )
         texts = {key: _text(value) for key, value in detection.items()}
         fields = {field: texts.get(key, "") for key, field in KEYS.items()}
@@ -110,11 +110,11 @@ def _rows(item: dict[str, Any], recording_id: str, location: str) -> Iterator[Ro
 def _text(value: Any) -> str:
     if value is None or isinstance(value, str):
         return (value or "").encode(errors="replace").decode()
-    return plain(value) if isinstance(value, float) else json.dumps(value)
+    return format_number(value) if isinstance(value, float) else json.dumps(value)
 
 
 def write(annotations: Annotations, path: str | Path) -> Counter[str]:
-    """Write one file for all recordings, or into a folder one for each."""
+    """Write one file for all recordings, or a folder with one file for each recording."""
     location = str(path)
     losses: Counter[str] = Counter()
     items = {
@@ -125,8 +125,8 @@ def write(annotations: Annotations, path: str | Path) -> Counter[str]:
     if is_one_file(location):
         _dump(next(iter(items.values())) if len(items) == 1 else list(items.values()), location)
     else:
-        for name, place in places_below(items, ENDING).items():
-            _dump(items[name], join(location, place))
+        for name, path_below in table_paths(items, ENDING).items():
+            _dump(items[name], join(location, path_below))
     return +losses
 
 
@@ -135,7 +135,7 @@ def _item(part: Annotations, name: str, losses: Counter[str]) -> dict[str, Any]:
     labels = Counter(event.label for event in part.events if event.label)
     detections = [
         _detection(row, annotated=annotated, losses=losses)
-        for row, event in zip(rows_of(part), part.events, strict=False)
+        for row, event in zip(annotations_to_rows(part), part.events, strict=False)
         if event.low_hz is not None
     ]
     losses[NO_BAND] += len(part.events) - len(detections)
@@ -150,14 +150,14 @@ def _item(part: Annotations, name: str, losses: Counter[str]) -> dict[str, Any]:
         "time_exp": 1,
     }
     if part.reviewed and not annotated:
-        item["reviewed_s"] = spans_text(part.reviewed)
+        item["reviewed_s"] = format_spans(part.reviewed)
     return item
 
 
 def _detection(row: Row, *, annotated: bool, losses: Counter[str]) -> dict[str, Any]:
-    said = row.get("origin") or ("model" if row.get("score") else "expert")
+    origin = row.get("origin") or ("model" if row.get("score") else "expert")
     implied = "expert" if annotated or not row.get("score") else "model"
-    fields = {**row.fields, "origin": "" if said == implied else said}
+    fields = {**row.fields, "origin": "" if origin == implied else origin}
     texts = {key: fields[field] for key, field in KEYS.items()}
     texts = {key: text for key, text in texts.items() if text or key == "class"} | UNSET
     losses[RESERVED] += sum(key in KEYS for key, _ in row.free)
@@ -173,5 +173,5 @@ def _value(key: str, text: str) -> str | float:
 
 
 def _dump(item: Any, location: str) -> None:
-    with written_whole(location) as file:
+    with atomic_write(location) as file:
         file.write(json.dumps(item, indent=2, ensure_ascii=False).encode())

@@ -1,7 +1,7 @@
-"""BIRDeep's CSV, raw and as published.
+"""BIRDeep CSV, the raw table and the published one.
 
-Both keep their labels as they stand: `unknown` (an animal) and `abiotic noise` in the raw file, `No audio` in the
-published one, where noise was boxed. What they mean is said by the study's label map.
+Labels are kept unchanged: `unknown` (an animal) and `abiotic noise` in the raw table, `No audio` in the published
+one, for boxes around noise. The study's label map assigns their meaning.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from mast.annotations.files import recording_named_by
-from mast.annotations.rows import Row, collect, rows_from, rows_of, write_rows
-from mast.annotations.tables import Annotations, RecordingFacts, Source, local_start
-from mast.annotations.text import file_name, number, plain, read_table
+from mast.annotations.delimited import file_name, format_number, number, read_table
+from mast.annotations.model import Annotations, RecordingMetadata, SourceFile, local_start
+from mast.annotations.paths import recording_name_from_table
+from mast.annotations.table_io import Row, annotations_to_rows, rows_from, rows_to_annotations, write_rows
 
 SUFFIXES = (".csv",)
 
-SPELLINGS = {
+ALIASES = {
     "recording": ("path",),
     "annotator": ("annotator",),
     "site": ("recorder",),
@@ -39,40 +39,42 @@ SPELLINGS = {
     "reviewed": ("reviewed_s",),
 }
 OPTIONAL = frozenset({"score", "origin", "reviewed"})
-CLOCK_UNREAD = "date or time of a recording not understood"
-DURATION_UNREAD = "duration of a recording not understood"
-START_CUT = "fraction of a second in a recording's start: cut off"
+CLOCK_UNREAD = "date or time of a recording: not a valid date and time"
+DURATION_UNREAD = "duration of a recording: not a valid duration"
+START_CUT = "fraction of a second in the start of a recording: dropped"
 
 
-def fits(head: str) -> bool:
-    """Whether a file begins with BIRDeep's column names."""
+def sniff(head: str) -> bool:
+    """Return True if a file begins with BIRDeep's column names."""
     first = head.lstrip().partition("\n")[0]
     return "low_frequency" in first and "specie" in first
 
 
 def read(path: str | Path, name: str | None = None) -> Annotations:
-    """Read a BIRDeep table; `bbox` repeats the times and frequencies on an axis of its own and is left out."""
+    """Read a BIRDeep table; `bbox` is ignored because it repeats the times and frequencies on another axis."""
     location = str(path)
-    rows = [_tidy(row) for row in rows_from(read_table(location), SPELLINGS, needed=("start_s", "end_s"))]
+    rows = [
+        _normalise_row(row) for row in rows_from(read_table(location), ALIASES, required=("start_s", "end_s"))
+    ]
     problems: Counter[str] = Counter()
-    facts = list(_facts(rows, problems))
-    own_name = recording_named_by(name or file_name(location))
-    return collect(rows, Source(location, "birdeep"), own_name, problems, facts)
+    metadata = list(_metadata(rows, problems))
+    default_name = recording_name_from_table(name or file_name(location))
+    return rows_to_annotations(rows, SourceFile(location, "birdeep"), default_name, problems, metadata)
 
 
-def _tidy(row: Row) -> Row:
-    """Without the space some names have before their ending: `AM02_20230511_060000 .WAV`."""
+def _normalise_row(row: Row) -> Row:
+    """Remove the space that some file names have before the extension: `AM02_20230511_060000 .WAV`."""
     return replace(
         row, fields={**row.fields, "recording": re.sub(r"\s+(\.\w+)$", r"\1", row.get("recording"))}
     )
 
 
-def _facts(rows: list[Row], problems: Counter[str]) -> Iterator[RecordingFacts]:
+def _metadata(rows: list[Row], problems: Counter[str]) -> Iterator[RecordingMetadata]:
     seen = set()
     for row in rows:
         if row.get("recording") and row.get("recording") not in seen:
             seen.add(row.get("recording"))
-            yield RecordingFacts(
+            yield RecordingMetadata(
                 recording_id=row.get("recording"),
                 duration_s=_duration(row, problems),
                 start_local=_start(row, problems),
@@ -92,7 +94,7 @@ def _start(row: Row, problems: Counter[str]) -> datetime | None:
 
 
 def _duration(row: Row, problems: Counter[str]) -> float | None:
-    """Seconds of `00:01:00`, or of a plain number."""
+    """Return the duration in seconds, parsed from `00:01:00` or from a number."""
     text = row.get("duration")
     clock = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", text)
     if clock:
@@ -105,29 +107,30 @@ def _duration(row: Row, problems: Counter[str]) -> float | None:
 
 
 def write(annotations: Annotations, path: str | Path) -> Counter[str]:
-    """Write a BIRDeep table; the column `bbox` stays empty, for its axis is not told anywhere."""
-    facts = annotations.facts()
+    """Write a BIRDeep table; the column `bbox` is empty because its axis is not documented."""
+    metadata = annotations.metadata_by_recording()
     losses: Counter[str] = Counter()
-    described = {name: _described(item, losses) for name, item in facts.items()}
+    described = {name: _describe_recording(item, losses) for name, item in metadata.items()}
     rows = [
-        replace(row, fields={**row.fields, **described[row.get("recording")]}) for row in rows_of(annotations)
+        replace(row, fields={**row.fields, **described[row.get("recording")]})
+        for row in annotations_to_rows(annotations)
     ]
-    return losses + write_rows(rows, str(path), SPELLINGS, optional=OPTIONAL)
+    return losses + write_rows(rows, str(path), ALIASES, optional=OPTIONAL)
 
 
-def _described(facts: RecordingFacts, losses: Counter[str]) -> dict[str, str]:
-    start = local_start(facts)
+def _describe_recording(metadata: RecordingMetadata, losses: Counter[str]) -> dict[str, str]:
+    start = local_start(metadata)
     losses[START_CUT] += bool(start and start.microsecond)
     return {
-        "site": facts.site or "",
+        "site": metadata.site or "",
         "date": f"{start:%Y/%m/%d}" if start else "",
         "time": f"{start:%H:%M:%S}" if start else "",
-        "duration": "" if facts.duration_s is None else _clock(Decimal(repr(facts.duration_s))),
+        "duration": "" if metadata.duration_s is None else _clock(Decimal(repr(metadata.duration_s))),
     }
 
 
 def _clock(duration_s: Decimal) -> str:
-    hours, rest_s = divmod(duration_s, 3600)
-    minutes, seconds = divmod(rest_s, 60)
-    whole, point, part = plain(seconds).partition(".")
-    return f"{int(hours):02}:{int(minutes):02}:{whole.zfill(2)}{point}{part}"
+    hours, remainder_s = divmod(duration_s, 3600)
+    minutes, seconds = divmod(remainder_s, 60)
+    integer, point, decimals = format_number(seconds).partition(".")
+    return f"{int(hours):02}:{int(minutes):02}:{integer.zfill(2)}{point}{decimals}"

@@ -1,4 +1,4 @@
-"""Table schemas of the Camtrap DP packages we write: Camtrap DP's fields that sound needs, and its acoustic ones."""
+"""Table schemas of the Camtrap DP packages that MAST writes: the fields that audio needs, and the acoustic fields."""
 
 from __future__ import annotations
 

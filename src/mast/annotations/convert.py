@@ -1,4 +1,4 @@
-"""From one annotation format to another, with an account of what was read and what the other cannot hold."""
+"""Convert annotations between formats and count everything that cannot be imported or written."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mast.annotations.formats import guess_format, read_annotations, write_annotations
-from mast.annotations.matching import renamed, resolve
-from mast.annotations.text import listed
+from mast.annotations.delimited import format_counts
+from mast.annotations.formats import detect_format, read_annotations, write_annotations
+from mast.annotations.recording_names import rename_recordings, resolve
 from mast.config import AnnotationFormat
 from mast.errors import AnnotationError
-from mast.events import Recording, from_table
+from mast.records import Recording, from_table
 from mast.storage import open_binary
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion did: how much was read, what could not be taken over, what could not be written."""
+    """Result of a conversion: numbers read, `problems` on import, and `losses` that the target cannot store."""
 
     source: str
     target: str
@@ -31,12 +31,13 @@ class Conversion:
     losses: Counter[str]
 
     def summary(self) -> str:
-        """The account for a person to read."""
+        """Return the result as text."""
         lines = [
-            f"{self.source} ({self.source_format}): {self.events} events in {self.recordings} recordings, "
+            f"{self.source} ({self.source_format}): {self.events} event{'' if self.events == 1 else 's'} in "
+            f"{self.recordings} recording{'' if self.recordings == 1 else 's'}, "
             f"{self.reviewed} of them reviewed",
-            *listed("Not taken over from the source:", self.problems),
-            *listed(f"Not kept in {self.target_format}:", self.losses),
+            *format_counts("Not imported from the source:", self.problems),
+            *format_counts(f"Not stored in {self.target_format}:", self.losses),
             f"Written: {self.target} ({self.target_format})",
         ]
         return "\n".join(lines)
@@ -49,16 +50,28 @@ def convert(
     from_: AnnotationFormat | None = None,
     recordings: str | Path | Sequence[Recording] | None = None,
 ) -> Conversion:
-    """Convert a file or folder; `recordings`, or the recordings.parquet of a scan, adds durations and clock times.
+    """Convert an annotation file or folder to another format.
 
-    Names that the scan knows become its recording ids; the others stay as they are.
+    Args:
+        source: File or folder to read.
+        target: File or folder to write.
+        to: Format to write.
+        from_: Format of the source; detected if None.
+        recordings: Recordings of a scan, or its recordings.parquet; they add durations and clock times. Recording
+            names that match become recording ids of the scan; other names are kept.
+
+    Returns:
+        Numbers of events and recordings, and everything that was not imported or not written.
+
+    Raises:
+        AnnotationError: The source cannot be read, or the target cannot be written.
     """
-    source_format = from_ or guess_format(source)
+    source_format = from_ or detect_format(source)
     annotations = read_annotations(source, source_format)
     scanned = read_recordings(recordings) if isinstance(recordings, str | Path) else list(recordings or ())
     if scanned:
         names, _ = resolve(annotations.recording_ids(), [item.recording_id for item in scanned])
-        annotations = renamed(annotations, names)
+        annotations = rename_recordings(annotations, names)
     losses = write_annotations(annotations, target, to, scanned)
     return Conversion(
         source=str(source),
@@ -74,7 +87,7 @@ def convert(
 
 
 def read_recordings(path: str | Path) -> list[Recording]:
-    """Recordings of a scan's Parquet table."""
+    """Load the recordings of a scan from its Parquet table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -83,5 +96,5 @@ def read_recordings(path: str | Path) -> list[Recording]:
             return from_table(pq.read_table(file), Recording)
     except (OSError, KeyError, pa.ArrowInvalid) as error:
         raise AnnotationError(
-            f"{path}: not a table of recordings: {error}. mast scan writes one as recordings.parquet."
+            f"{path}: not a table of recordings: {error}. Pass recordings.parquet as written by mast scan."
         ) from None

@@ -1,4 +1,4 @@
-"""The formats by name, and reading and writing through them."""
+"""Registry of annotation formats, and functions that read, write and detect them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from mast.annotations import (
-    aoef,
-    audacity,
-    audubon_core,
-    batdetect2,
-    birdeep,
-    camtrap_dp,
-    plain_csv,
-    raven,
-)
-from mast.annotations.rows import Columns
-from mast.annotations.tables import Annotations, merge, with_recordings
-from mast.annotations.text import decode
+from mast.annotations import audacity, audubon_core, batdetect2, birdeep, camtrap_dp, plain_csv, raven
+from mast.annotations.aoef import io as aoef
+from mast.annotations.delimited import decode_text
+from mast.annotations.model import Annotations, merge, with_recordings
+from mast.annotations.table_io import Columns
 from mast.config import AnnotationFormat
 from mast.errors import AnnotationError
-from mast.events import Recording
-from mast.storage import exists, files_below, is_folder, join, open_binary
+from mast.records import Recording
+from mast.storage import exists, is_folder, join, list_files, open_binary
 
 HEAD_BYTES = 1 << 16
-"""A format shows within this much of a file."""
+"""Number of bytes read to detect a format."""
 
 
 class Format(Protocol):
-    """What a format's module offers."""
+    """Interface of the module of a format."""
 
     @property
     def SUFFIXES(self) -> tuple[str, ...]:  # noqa: N802
-        """Endings of its files."""
+        """Endings of file names, in lower case."""
         ...
 
-    def fits(self, head: str) -> bool:
-        """Whether a file that begins so is in this format."""
+    def sniff(self, head: str) -> bool:
+        """Return True if a file that begins with `head` is in this format."""
         ...
 
     def read(self, path: str | Path, name: str | None = None) -> Annotations:
@@ -47,7 +39,7 @@ class Format(Protocol):
         ...
 
     def write(self, annotations: Annotations, path: str | Path) -> Counter[str]:
-        """Write a file or folder, and count what it cannot hold."""
+        """Write a file or folder; return counts of everything the format cannot store."""
         ...
 
 
@@ -61,18 +53,18 @@ FORMATS: dict[AnnotationFormat, Format] = {
     "batdetect2": batdetect2,
     "camtrap-dp": camtrap_dp,
 }
-"""In the order in which a file is tried: stricter ones first."""
+"""Formats in the order of detection: stricter ones first."""
 
 
-class Streamed(Protocol):
-    """What a format's module offers if it can write more than memory holds."""
+class StreamingFormat(Protocol):
+    """Interface of the module of a format that writes annotations larger than memory."""
 
     def write_parts(self, parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
-        """Write a file or package of whole recordings that come part by part, in a table with these columns."""
+        """Write a file or package from parts that hold complete recordings, in a table with these columns."""
         ...
 
 
-STREAMED: dict[AnnotationFormat, Streamed] = {
+STREAMING_FORMATS: dict[AnnotationFormat, StreamingFormat] = {
     "raven": raven,
     "audacity": audacity,
     "csv": plain_csv,
@@ -83,24 +75,32 @@ STREAMED: dict[AnnotationFormat, Streamed] = {
 
 
 def read_annotations(path: str | Path, format: AnnotationFormat) -> Annotations:  # noqa: A002
-    """Read a file, or all files of a folder that are in this format, in the order of their names."""
+    """Read an annotation file, or all files of a folder that are in this format, in the order of their names.
+
+    Args:
+        path: File or folder; may be on S3.
+        format: Format of the files.
+
+    Raises:
+        AnnotationError: A file cannot be read, or no file of the folder is in the format.
+    """
     location = str(path)
     module = FORMATS[format]
     if format == "camtrap-dp" or not is_folder(location):
         return module.read(location)
-    parts, others = [], 0
-    for name in files_below(location):
+    parts, skipped = [], 0
+    for name in list_files(location):
         if name.lower().endswith(module.SUFFIXES):
-            place = join(location, name)
-            if module.fits(_head(place)):
-                parts.append(module.read(place, name))
+            file = join(location, name)
+            if module.sniff(_head(file)):
+                parts.append(module.read(file, name))
             else:
-                others += 1
+                skipped += 1
     if not parts:
         endings = " or ".join(module.SUFFIXES)
         raise AnnotationError(f"{location}: no file ({endings}) in this folder is in the format {format}.")
     merged = merge(parts)
-    problems = Counter({f"file in the folder that is not in the format {format}: passed over": others})
+    problems = Counter({f"file in the folder that is not in the format {format}: skipped": skipped})
     return replace(merged, problems=merged.problems + problems)
 
 
@@ -110,32 +110,42 @@ def write_annotations(
     format: AnnotationFormat,  # noqa: A002
     recordings: Sequence[Recording] = (),
 ) -> Counter[str]:
-    """Write annotations, knowing what a scan found out about their recordings; returns what the format cannot hold."""
+    """Write annotations to a file or folder.
+
+    Args:
+        annotations: Events, reviewed spans and metadata to write.
+        path: File or folder; may be on S3.
+        format: Format to write.
+        recordings: Recordings of a scan; they add durations, clock times and the order of files.
+
+    Returns:
+        Counts of everything the format cannot store, by description.
+    """
     return FORMATS[format].write(with_recordings(annotations, recordings), str(path))
 
 
-def guess_format(path: str | Path) -> AnnotationFormat:
-    """The format that a file, or the first telling file of a folder, is in."""
+def detect_format(path: str | Path) -> AnnotationFormat:
+    """Detect the format of a file, or of the first recognised file of a folder."""
     location = str(path)
     if not exists(location):
         raise AnnotationError(f"{location}: there is no such file or folder.")
     folder = is_folder(location)
-    for name in files_below(location) if folder else [""]:
-        place = join(location, name) if folder else location
+    for name in list_files(location) if folder else [""]:
+        file = join(location, name) if folder else location
         head: str | None = None
         for format_name, module in FORMATS.items():
-            if place.lower().endswith(module.SUFFIXES):
-                head = _head(place) if head is None else head
-                if head.strip() and module.fits(head):
+            if file.lower().endswith(module.SUFFIXES):
+                head = _head(file) if head is None else head
+                if head.strip() and module.sniff(head):
                     return format_name
     raise AnnotationError(
-        f"{location}: cannot tell which format this is. Say it with --from, one of {', '.join(sorted(FORMATS))}."
+        f"{location}: format not recognised. Specify it with --from: one of {', '.join(sorted(FORMATS))}."
     )
 
 
 def _head(location: str) -> str:
     try:
         with open_binary(location) as file:
-            return decode(file.read(HEAD_BYTES))
+            return decode_text(file.read(HEAD_BYTES))
     except OSError as error:
         raise AnnotationError(f"{location}: cannot be read: {error.strerror or error}.") from None

@@ -1,4 +1,4 @@
-"""MAST's plain CSV, and the tables of other programs that differ from it only in the names of their columns."""
+"""MAST's plain CSV, and tables of other programs that differ only in their column names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from mast.annotations.files import recording_named_by
-from mast.annotations.rows import Columns, collect, rows_from, rows_of, write_row_parts, write_rows
-from mast.annotations.tables import Annotations, Source
-from mast.annotations.text import file_name, read_table
+from mast.annotations.delimited import file_name, read_table
+from mast.annotations.model import Annotations, SourceFile
+from mast.annotations.paths import recording_name_from_table
+from mast.annotations.table_io import (
+    Columns,
+    annotations_to_rows,
+    rows_from,
+    rows_to_annotations,
+    write_row_parts,
+    write_rows,
+)
 
 SUFFIXES = (".csv", ".tsv")
 
-SPELLINGS = {
+ALIASES = {
     "recording": (
         "recording",
         "recording_id",
@@ -56,30 +63,32 @@ SPELLINGS = {
 }
 
 
-def fits(head: str) -> bool:
-    """Whether a file begins with column names of this table."""
+def sniff(head: str) -> bool:
+    """Return True if a file begins with column names of this format."""
     names = {
         name.strip(' "').casefold()
         for name in _first_line(head).replace(";", ",").replace("\t", ",").split(",")
     }
-    return all(names.intersection(SPELLINGS[field]) for field in ("start_s", "end_s"))
+    return all(names.intersection(ALIASES[field]) for field in ("start_s", "end_s"))
 
 
 def read(path: str | Path, name: str | None = None) -> Annotations:
-    """Read a CSV table; without a column for recordings it is about the one it is named after."""
+    """Read a CSV table; without a recording column, all rows belong to the recording the table is named after."""
     location = str(path)
-    rows = rows_from(read_table(location), SPELLINGS, needed=("start_s", "end_s"))
-    return collect(rows, Source(location, "csv"), recording_named_by(name or file_name(location)))
+    rows = rows_from(read_table(location), ALIASES, required=("start_s", "end_s"))
+    return rows_to_annotations(
+        rows, SourceFile(location, "csv"), recording_name_from_table(name or file_name(location))
+    )
 
 
 def write(annotations: Annotations, path: str | Path) -> Counter[str]:
-    """Write everything into one CSV table."""
-    return write_rows(rows_of(annotations), str(path), SPELLINGS)
+    """Write all annotations into one CSV table."""
+    return write_rows(annotations_to_rows(annotations), str(path), ALIASES)
 
 
 def write_parts(parts: Iterable[Annotations], path: str | Path, columns: Columns) -> Counter[str]:
-    """Write one CSV table of annotations that come part by part."""
-    return write_row_parts(map(rows_of, parts), str(path), SPELLINGS, columns)
+    """Write one CSV table from parts of annotations, in order."""
+    return write_row_parts(map(annotations_to_rows, parts), str(path), ALIASES, columns)
 
 
 def _first_line(head: str) -> str:

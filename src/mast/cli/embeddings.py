@@ -1,4 +1,4 @@
-"""The verbs of likeness: how sounds sound to a model, which are alike, what they may be called, and what is new."""
+"""Commands for embeddings: compute, search, label, cluster and plot them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from mast.cli.options import (
     Device,
     EventsFolder,
     Examples,
-    LeastScore,
+    MinScore,
     ModelFolder,
     Overrides,
     StudyFile,
     TableModel,
     VectorTable,
     Workers,
-    format_named,
-    seconds_of,
+    existing_model,
+    parse_format,
+    parse_seconds,
 )
 from mast.cli.progress import progress_bars
 from mast.errors import ConfigError
@@ -31,209 +32,226 @@ def embed(
     model: Annotated[
         str,
         typer.Option(
-            metavar="MODEL", help="A pretrained encoder, or a detector: a folder, s3://… or hf://owner/name."
+            metavar="MODEL",
+            help="Pretrained encoder or detector: a folder, s3://… or hf://owner/name.",
+            callback=existing_model,
         ),
     ],
-    pool: Annotated[
+    layers: Annotated[
         str,
-        typer.Option(help="What a box is read from: the encoder's last block, or its last three (blocks)."),
+        typer.Option(
+            help="Encoder layers that are pooled: the last block (last), or the last three (blocks)."
+        ),
     ] = "last",
     out: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="Where vectors go. [default: embeddings.lance in EVENTS]"),
+        typer.Option(metavar="TABLE", help="Embedding table to write. [default: embeddings.lance in EVENTS]"),
     ] = None,
     workers: Workers = None,
     device: Device = "auto",
 ) -> None:
-    """Write down how every sound that was found sounds to a model, to search for those that are alike.
+    """Compute an embedding for every detected event.
 
-    May be stopped at any moment and goes on with the same command, also after mast detect has found more.
+    An interrupted run resumes with the same command. After further detection, the same command adds the new events.
     """
-    from mast.detection.local import choose_compute
-    from mast.embeddings.boxes import pool_named
+    from mast.embeddings.box_encoder import parse_layers
     from mast.embeddings.embed import embed_events
+    from mast.runs.local import choose_compute
 
-    chosen, compute = pool_named(pool), choose_compute(device, workers)
-    for line in filter(None, (compute.warning, compute.told())):
+    pooled_layers, compute = parse_layers(layers), choose_compute(device, workers)
+    for line in filter(None, (compute.warning, compute.describe())):
         typer.echo(line, err=True)
     with progress_bars() as on_progress:
-        result = embed_events(events, model, chosen, out, compute, on_progress)
+        result = embed_events(events, model, pooled_layers, out, compute, on_progress)
     typer.echo(result.summary())
 
 
 def search(
     events: EventsFolder,
-    like: Annotated[
+    query_box: Annotated[
         tuple[str, str, str, float, float] | None,
         typer.Option(
+            "--query",
             metavar="RECORDING START END LOW HIGH",
-            help="A box: a recording as the events name it, or a sound file; seconds or h:mm:ss; Hz.",
+            help="Query box: recording id in the events or audio file; start and end in seconds or h:mm:ss; Hz.",
         ),
     ] = None,
-    like_event: Annotated[
-        str | None, typer.Option(metavar="ID", help="A sound by its name, from an earlier search.")
+    query_event: Annotated[
+        str | None, typer.Option(metavar="ID", help="Query event: its id, as listed by an earlier search.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="The model of the vectors, for --like. [default: where it was]"),
+        typer.Option(
+            metavar="MODEL",
+            help="Model of the embeddings, for --query. [default: its original path]",
+            callback=existing_model,
+        ),
     ] = None,
     site: Annotated[
-        list[str] | None, typer.Option(metavar="SITE", help="Only of this site; may be given again.")
+        list[str] | None, typer.Option(metavar="SITE", help="Only events of this site; repeatable.")
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option("--from", metavar="TIME", help="Only from this day or moment on, in UTC."),
+        typer.Option("--from", metavar="TIME", help="Only events from this date or time, in UTC."),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option("--to", metavar="TIME", help="Only before this day or moment, in UTC.")
+        datetime | None,
+        typer.Option("--to", metavar="TIME", help="Only events before this date or time, in UTC."),
     ] = None,
     low_hz: Annotated[
-        float | None, typer.Option("--low", metavar="HZ", help="Only sounds that reach no lower.")
+        float | None,
+        typer.Option("--low", metavar="HZ", help="Only events with a low frequency of at least this."),
     ] = None,
     high_hz: Annotated[
-        float | None, typer.Option("--high", metavar="HZ", help="Only sounds that reach no higher.")
+        float | None,
+        typer.Option("--high", metavar="HZ", help="Only events with a high frequency of at most this."),
     ] = None,
-    min_score: LeastScore = None,
-    top: Annotated[int, typer.Option(metavar="N", help="How many sounds.")] = 24,
+    min_score: MinScore = None,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of results.")] = 24,
     *,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Compare with every sound, also where there is an index.")
+        bool, typer.Option("--exact", help="Compare with all events, even if there is an index.")
     ] = False,
     table: VectorTable = None,
     out: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The page to write. [default: alike-….html in EVENTS]"),
+        typer.Option(metavar="FILE", help="HTML file to write. [default: search-….html in EVENTS]"),
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Find the sounds most like a given one.
+    """Search for events similar to a query event or box.
 
-    Writes a page to look at and listen to, the most similar first, and a table of the same name in CSV.
+    Writes an HTML page with spectrograms and audio, most similar first, and a CSV table with the same name.
     """
-    from mast.detection.found import open_found
-    from mast.embeddings.neighbours import Wanted, box_query, event_query, neighbours
-    from mast.embeddings.sheet import write_sheet
-    from mast.embeddings.table import EMBEDDINGS
-    from mast.events import Event
+    from mast.embeddings.search_report import write_search_report
+    from mast.embeddings.vector_search import SearchFilter, box_query, event_query, nearest_events
+    from mast.embeddings.vector_table import EMBEDDINGS
+    from mast.records import Event
+    from mast.runs.results import open_results
     from mast.storage import join
 
-    if (like is None) == (like_event is None):
-        raise ConfigError("Give either a box with --like or the name of a sound with --like-event.")
-    wanted = Wanted(tuple(site or ()), since, until, low_hz, high_hz, min_score)
-    found, location = open_found(events, min_score), table or join(events, EMBEDDINGS)
-    if like is not None:
-        recording, start, end, low, high = like
+    if (query_box is None) == (query_event is None):
+        raise ConfigError("Specify either a box with --query or an event id with --query-event.")
+    search_filter = SearchFilter(tuple(site or ()), since, until, low_hz, high_hz, min_score)
+    results, location = open_results(events, min_score), table or join(events, EMBEDDINGS)
+    if query_box is not None:
+        recording, start, end, low, high = query_box
         try:
-            box = Event(recording, seconds_of("--like", start), seconds_of("--like", end), low, high)
+            box = Event(recording, parse_seconds("--query", start), parse_seconds("--query", end), low, high)
         except ValueError as error:
-            raise ConfigError(f"--like: {error}.") from None
-        query = box_query(found, location, box, model, device)
+            raise ConfigError(f"--query: {error}.") from None
+        query = box_query(results, location, box, model, device)
     else:
-        query = event_query(found, location, like_event or "")
-    alike = neighbours(location, query, wanted, top, exact=exact)
-    typer.echo(write_sheet(found, query, alike, wanted, out).summary())
+        query = event_query(results, location, query_event or "")
+    matches = nearest_events(location, query, search_filter, top, exact=exact)
+    typer.echo(write_search_report(results, query, matches, search_filter, out).summary())
 
 
-def name(
+def label_events_command(
     events: EventsFolder,
     examples: Examples,
-    neighbours: Annotated[int, typer.Option(metavar="N", help="Nearest examples that vote.")] = 5,
-    max_wrong: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of wrong names among those given, at most.")
+    neighbours: Annotated[int, typer.Option(metavar="N", help="Number of nearest examples that vote.")] = 5,
+    max_error_rate: Annotated[
+        float,
+        typer.Option(metavar="FRACTION", help="Maximum fraction of wrong labels among the assigned labels."),
     ] = 0.1,
     model: TableModel = None,
     table: VectorTable = None,
     device: Device = "auto",
 ) -> None:
-    """Give sounds the names of the examples that they are most like, and none where that is not sure.
+    """Label events by their nearest labelled examples.
 
-    How sure a name must be is measured on the examples, each named by those of other recordings.
+    Events below a confidence threshold get no label. The threshold is chosen on the examples: each is labelled by the
+    examples of other recordings.
     """
-    from mast.embeddings.examples import open_known
-    from mast.embeddings.names import name_events
+    from mast.embeddings.label_events import label_events
+    from mast.embeddings.references import load_references
 
-    known = open_known(events, examples, table, model, device)
+    references = load_references(events, examples, table, model, device)
     with progress_bars() as on_progress:
-        named = name_events(
-            known, neighbours, max_wrong, lambda done, total: on_progress("naming", done, total)
+        labelled = label_events(
+            references, neighbours, max_error_rate, lambda done, total: on_progress("labelling", done, total)
         )
-    typer.echo(named.summary())
+    typer.echo(labelled.summary())
 
 
-def discover(
+def cluster(
     events: EventsFolder,
     examples: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Boxes that experts have named: a study file, or annotations of these recordings. [default: none]",
+            help="Labelled examples: a study file, or annotations of these recordings. [default: none]",
         ),
     ] = None,
-    least: Annotated[int, typer.Option(metavar="N", help="Sounds that make a group, at least.")] = 5,
-    take: Annotated[
+    min_cluster_size: Annotated[
+        int, typer.Option(metavar="N", help="Minimum number of events in a cluster.")
+    ] = 5,
+    export: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBERS", help="Write these groups for an expert, such as 3,7, and nothing else."
-        ),
+        typer.Option(metavar="NUMBERS", help="Only export these clusters for annotation, such as 3,7."),
     ] = None,
-    to: Annotated[str, typer.Option(metavar="FORMAT", help=f"With --take: {EXPORTS_HELP}")] = "raven",
+    to: Annotated[str, typer.Option(metavar="FORMAT", help=f"With --export: {EXPORTS_HELP}")] = "raven",
     out: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="The page, or with --take the folder. [default: in clusters of EVENTS]"
+            metavar="PATH", help="HTML file, or folder with --export. [default: in EVENTS/clusters]"
         ),
     ] = None,
     model: TableModel = None,
     table: VectorTable = None,
     device: Device = "auto",
 ) -> None:
-    """Group sounds that are alike, and show first what nobody has named.
+    """Cluster events and list unlabelled clusters first.
 
-    Groups are ordered by how unlike they are to the examples, on how many days and at how many sites they were heard.
+    Clusters are ordered by their distance from the labelled examples, and by their numbers of days and sites.
     """
-    from mast.embeddings.discover import discover as group
-    from mast.embeddings.discover import take as write_groups
-    from mast.embeddings.discover_page import check_umap, write_page
-    from mast.embeddings.examples import open_known
-    from mast.embeddings.table import EMBEDDINGS, open_vectors
+    from mast.embeddings.clustering.report import require_umap, write_page
+    from mast.embeddings.clustering.run import cluster_events, export_clusters
+    from mast.embeddings.references import load_references
+    from mast.embeddings.vector_table import EMBEDDINGS, open_vectors
     from mast.storage import join
 
-    if take is not None:
+    if export is not None:
         try:
-            numbers = [int(word) for word in take.split(",")]
+            numbers = [int(word) for word in export.split(",")]
         except ValueError:
-            raise ConfigError(f"--take {take}: give numbers of groups, such as 3,7.") from None
-        typer.echo(write_groups(events, numbers, format_named("--to", to), out).summary())
+            raise ConfigError(f"--export {export}: write the numbers of clusters, such as 3,7.") from None
+        typer.echo(export_clusters(events, numbers, parse_format("--to", to), out).summary())
         return
-    check_umap()
-    known = open_known(events, examples, table, model, device) if examples else None
+    require_umap()
+    references = load_references(events, examples, table, model, device) if examples else None
     with progress_bars() as on_progress:
-        discovered = group(events, known, table, least, on_progress=on_progress)
-        on_progress("drawing", 0, None)
-        page = write_page(discovered, open_vectors(table or join(events, EMBEDDINGS))[0], out)
-    typer.echo(f"{discovered.summary()}\nLook and listen: {page}")
+        clustering = cluster_events(events, references, table, min_cluster_size, on_progress=on_progress)
+        on_progress("writing page", 0, None)
+        page = write_page(clustering, open_vectors(table or join(events, EMBEDDINGS))[0], out)
+    typer.echo(f"{clustering.summary()}\nReport: {page}")
 
 
-def map_(
+def plot_embeddings(
     study: StudyFile,
     model: ModelFolder,
     out: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="PNG, PDF or SVG. [default: chunk_map.png in the work folder]"),
+        typer.Option(
+            metavar="FILE", help="PNG, PDF or SVG file to write. [default: chunk_map.png in the work folder]"
+        ),
     ] = None,
-    chunks: Annotated[
-        int, typer.Option(min=16, help="Chunks on the map, spread over all recordings.")
-    ] = 2000,
+    chunks: Annotated[int, typer.Option(min=16, help="Number of chunks, spread over all recordings.")] = 2000,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Draw sound by how alike it is to a model, coloured by site, hour and expert boxes."""
+    """Plot a UMAP of chunk embeddings.
+
+    Points are coloured by site, hour and annotation count.
+    """
     from functools import partial
 
     from mast.config import load_study
-    from mast.embeddings.chunk_map import map_study
 
     settings = load_study(study, overrides or ())
+    from mast.embeddings.umap_map import map_study
+
     with progress_bars() as on_progress:
         result = map_study(
             settings, model, out, chunks, device=device, on_progress=partial(on_progress, "mapping")

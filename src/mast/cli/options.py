@@ -1,4 +1,4 @@
-"""What several verbs are given: their options, each told in one place, and the words that stand for values."""
+"""Arguments and options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -12,80 +12,141 @@ from mast.errors import ConfigError
 if TYPE_CHECKING:
     from mast.config import AnnotationFormat
 
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="A study file, such as study.yaml.")]
+
+def _existing_run(events: str) -> str:
+    """Return the folder of a run; raise StorageError before torch is imported if it contains none."""
+    from mast.runs.layout import require_run
+
+    require_run(events)
+    return events
+
+
+def existing_model(location: str | None) -> str | None:
+    """Return the location of a model; raise StorageError before torch is imported if it is a folder without one."""
+    from mast.models.location import require_model
+
+    if location is not None:
+        require_model(location)
+    return location
+
+
+def _existing_source(source: str) -> str:
+    """Return a run or a study file; raise an error before torch is imported if it is neither."""
+    from mast.config import load_study
+    from mast.runs.layout import require_run
+
+    if source.endswith((".yaml", ".yml")):
+        load_study(Path(source))
+    else:
+        require_run(source)
+    return source
+
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file, such as study.yaml.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set spectrogram.high_hz=4000"),
 ]
 Site = Annotated[
     str | None,
-    typer.Option(metavar="TEMPLATE", help="Where paths name the site: '{site}/*' or '{site}_*'"),
+    typer.Option(metavar="TEMPLATE", help="Position of the site in paths: '{site}/*' or '{site}_*'"),
 ]
 Zone = Annotated[
     str | None,
-    typer.Option("--time-zone", metavar="ZONE", help="Zone of clocks that do not say theirs: Europe/Madrid"),
+    typer.Option(
+        "--time-zone", metavar="ZONE", help="Time zone of recorders that do not store one: Europe/Madrid"
+    ),
 ]
 
-RunName = Annotated[str, typer.Option(metavar="NAME", help="Name of the run; another name begins another.")]
+RunName = Annotated[str, typer.Option(metavar="NAME", help="Name of the run; a new name starts a new run.")]
 RunsFolder = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Where runs are kept. [default: runs in the work folder]"),
+    typer.Option(metavar="FOLDER", help="Folder of runs. [default: runs in the work folder]"),
 ]
 ModelFolder = Annotated[
-    str, typer.Option("--model", metavar="MODEL", help="A folder, s3://… or hf://owner/name.")
-]
-Detector = Annotated[
     str,
-    typer.Option("--model", metavar="MODEL", help="A trained detector: a folder, s3://… or hf://owner/name."),
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Model: a folder, s3://… or hf://owner/name.",
+        callback=existing_model,
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DetectorFolder = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Trained detector: a folder, s3://… or hf://owner/name.",
+        callback=existing_model,
+    ),
+]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
 Workers = Annotated[
-    int | None, typer.Option(metavar="N", help="Processes at work. [default: as many as cores]")
+    int | None, typer.Option(metavar="N", help="Number of worker processes. [default: number of CPU cores]")
 ]
 
 EventsFolder = Annotated[
-    str, typer.Argument(metavar="EVENTS", help="The folder that mast detect has written.")
+    str,
+    typer.Argument(metavar="EVENTS", help="Folder written by mast detect.", callback=_existing_run),
 ]
-LeastScore = Annotated[float | None, typer.Option(help="Leave out sounds that score less.")]
-Calibrated = Annotated[
-    bool, typer.Option("--calibrated", help="Leave out sounds below the score that mast precision has found.")
+MinScore = Annotated[float | None, typer.Option(help="Exclude detections with a lower score.")]
+PrecisionThreshold = Annotated[
+    bool,
+    typer.Option(
+        "--precision-threshold",
+        help="Exclude detections below the score threshold computed by mast estimate-precision.",
+    ),
 ]
 
 VectorTable = Annotated[
     str | None,
     typer.Option(
-        "--embeddings", metavar="TABLE", help="Where vectors are. [default: embeddings.lance in EVENTS]"
+        "--embeddings", metavar="TABLE", help="Embedding table. [default: embeddings.lance in EVENTS]"
     ),
 ]
 TableModel = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="The model of the vectors. [default: where it was]"),
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Model of the embeddings. [default: its original path]",
+        callback=existing_model,
+    ),
 ]
 Examples = Annotated[
     str,
     typer.Option(
         metavar="PATH",
-        help="Boxes that experts have named: a study file, or annotations of these recordings in any format.",
+        help="Labelled examples: a study file, or annotations of these recordings in any format.",
     ),
 ]
 
+ReviewedFolder = Annotated[
+    str, typer.Argument(metavar="EVENTS", help="Folder written by mast detect, or a study's work folder.")
+]
 Reviewed = Annotated[
     str,
-    typer.Argument(metavar="EVENTS|STUDY", help="The folder that mast detect has written, or a study file."),
+    typer.Argument(
+        metavar="EVENTS|STUDY",
+        help="Folder written by mast detect, or a study file.",
+        callback=_existing_source,
+    ),
 ]
 Database = Annotated[
     str | None,
     typer.Option(
         metavar="DATABASE",
-        help="A file, or postgresql+psycopg://user@host/name. [default: review.sqlite beside what is reviewed]",
+        help="Database: a file, or postgresql+psycopg://user@host/name. "
+        "[default: review.sqlite in EVENTS or the work folder]",
     ),
 ]
-Verdicts = Annotated[
+ReviewDatabaseOption = Annotated[
     str | None,
     typer.Option(
-        "--verdicts",
+        "--review-database",
         metavar="FILE",
-        help="Where verdicts are: a file, or postgresql+psycopg://… [default: where mast review keeps them]",
+        help="Database with the verdicts: a file, or postgresql+psycopg://… [default: as for mast review]",
     ),
 ]
 
@@ -93,18 +154,18 @@ FORMATS_HELP = "raven, audacity, csv, birdeep, aoef, audubon-core, camtrap-dp or
 EXPORTS_HELP = "raven, audacity, csv, aoef, audubon-core or camtrap-dp."
 
 
-def format_named(option: str, name: str) -> AnnotationFormat:
-    """A format by its name, or what names there are."""
+def parse_format(option: str, name: str) -> AnnotationFormat:
+    """Parse the name of an annotation format; raise ConfigError with the valid names."""
     from mast.config import AnnotationFormat
 
-    names: dict[str, AnnotationFormat] = {known: known for known in get_args(AnnotationFormat)}
-    if name not in names:
+    formats: dict[str, AnnotationFormat] = {value: value for value in get_args(AnnotationFormat)}
+    if name not in formats:
         raise ConfigError(f"{option} {name}: no such format. Use {FORMATS_HELP}.")
-    return names[name]
+    return formats[name]
 
 
-def seconds_of(option: str, text: str) -> float:
-    """Seconds of 90, 1:30 or 0:01:30."""
+def parse_seconds(option: str, text: str) -> float:
+    """Parse a time such as 90, 1:30 or 0:01:30 to seconds."""
     try:
         parts = [float(part) for part in text.split(":")]
     except ValueError:

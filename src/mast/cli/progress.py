@@ -1,4 +1,4 @@
-"""What long work shows while it goes on: bars for a person who watches, lines for a log."""
+"""Progress of long commands: bars on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from mast.detection.running import Progress as Pace
+    from mast.runs.outcome import RunProgress as Pace
     from mast.training.loop import Progress
 
 STAGES = {
     "finding": "Finding files",
-    "reading": "Reading them",
+    "reading": "Reading files",
     "comparing": "Comparing possible duplicates",
-    "preparing": "Preparing sound (s)",
-    "measuring": "Measuring it (s)",
-    "mapping": "Listening (chunks)",
-    "sampling": "Listening to a sample",
-    "embedding": "Listening (parts)",
-    "naming": "Naming (sounds)",
-    "grouping": "Grouping sounds",
-    "adding sounds": "Adding up (sounds)",
-    "drawing": "Drawing the page",
-    "indexing": "Putting vectors in order",
+    "preparing": "Preparing audio (s)",
+    "measuring": "Computing normalisation (s)",
+    "mapping": "Computing embeddings (chunks)",
+    "sampling": "Computing embeddings of a sample",
+    "embedding": "Computing embeddings (parts)",
+    "labelling": "Labelling (events)",
+    "clustering": "Clustering events",
+    "collecting statistics": "Collecting statistics of clusters (events)",
+    "writing page": "Writing the page",
+    "indexing": "Building the index",
     "exporting": "Writing (parts)",
-    "adding": "Adding up (parts)",
+    "adding": "Reading results (parts)",
 }
 FIRST_LOG_S, LOG_EVERY_S = 60.0, 300.0
-"""When a long job that nobody watches writes its first line to a log, and how often from then on."""
+"""Seconds until the first progress line in a log, and between later ones."""
 
 STARTING = "starting"
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
-    """Bars for the stages of long work, the remaining time once it can be known; gone when done. In a log, lines."""
+    """Show a transient bar with the remaining time for each stage; write progress lines if stderr is not a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import (
@@ -57,14 +57,14 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}", table_column=Column()),  # too long a text goes on in the next line
+        TextColumn("{task.description}", table_column=Column()),  # long texts wrap
         BarColumn(),
         TextColumn("{task.completed:,.0f}"),
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    is_due = _log(console)
+    is_due = _log_timer(console)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
@@ -82,16 +82,16 @@ def progress_bars() -> Iterator[Callable[[str, float, float | None], None]]:
 
 
 @contextmanager
-def training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar with the loss, the speed in hours of sound an hour, and the time that remains."""
-    from mast.training.devices import is_first_process
+def training_bar(title: str) -> Iterator[Callable[[Progress], None]]:
+    """Show a bar with the loss, the speed in hours of audio per hour, and the remaining time."""
+    from mast.training.fabric import is_first_process
 
-    with _paced_bar(what, quiet=not is_first_process()) as show:
+    with _paced_bar(title, silent=not is_first_process()) as show:
 
         def on_progress(progress: Progress) -> None:
-            is_last = progress.step == progress.steps  # what follows takes a while: validation, and writing
+            is_last = progress.step == progress.steps  # validation and writing the model take a while
             left = "finishing" if is_last else f"{timedelta(seconds=round(progress.remaining_s))} left"
-            speed = f"{progress.hours_per_hour:,.0f} hours of sound an hour"
+            speed = f"{progress.hours_per_hour:,.0f} hours of audio per hour"
             pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {left}"
             show(progress.step, progress.steps, pace)
 
@@ -99,35 +99,35 @@ def training_bar(what: str) -> Iterator[Callable[[Progress], None]]:
 
 
 @contextmanager
-def detecting_bar() -> Iterator[Callable[[Pace], None]]:
-    """A bar with the speed in hours of sound an hour and the time that remains."""
-    from mast.recordings.clocks import length
+def detection_bar() -> Iterator[Callable[[Pace], None]]:
+    """Show a bar with the speed in hours of audio per hour and the remaining time."""
+    from mast.recordings.clocks import format_duration
 
     with _paced_bar("Detecting") as show:
 
         def on_pace(progress: Pace) -> None:
             pace = STARTING
             if progress.remaining_s is not None:
-                done = f"{length(progress.done_s)} of {length(progress.total_s)}"
+                done = f"{format_duration(progress.done_s)} of {format_duration(progress.total_s)}"
                 left = timedelta(seconds=round(progress.remaining_s))
-                pace = f"{done}, {progress.speed:,.0f} hours of sound an hour, {left} left"
+                pace = f"{done}, {progress.speed:,.0f} hours of audio per hour, {left} left"
             show(progress.done_s, progress.total_s, pace)
 
         yield on_pace
 
 
 @contextmanager
-def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, float, str], None]]:
-    """A bar that takes what is done, how much there is, and a text; in a log, that text as a line every few minutes.
+def _paced_bar(title: str, *, silent: bool = False) -> Iterator[Callable[[float, float, str], None]]:
+    """Show a bar and yield a function that updates its progress, total and text; in a log, write lines at intervals.
 
-    Too long a text goes on in the next line.
+    Long texts wrap.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.table import Column
 
-    console = Console(stderr=True, quiet=quiet)
-    is_due = _log(console)
+    console = Console(stderr=True, quiet=silent)
+    is_due = _log_timer(console)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -135,18 +135,18 @@ def _paced_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, f
         TextColumn("{task.fields[pace]}", table_column=Column()),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(what, total=None, pace=STARTING)
+        task = bars.add_task(title, total=None, pace=STARTING)
 
         def show(done: float, total: float, pace: str) -> None:
             bars.update(task, completed=done, total=total, pace=pace)
             if is_due():
-                typer.echo(f"{what}: {bars.tasks[0].percentage:.0f}%, {pace}", err=True)
+                typer.echo(f"{title}: {bars.tasks[0].percentage:.0f}%, {pace}", err=True)
 
         yield show
 
 
-def _log(console: Console) -> Callable[[], bool]:
-    """What says every few minutes that a line is due, where there is a log and no terminal; asked often, it is cheap."""
+def _log_timer(console: Console) -> Callable[[], bool]:
+    """Return a fast function that is True when the next log line is due; it is always False on a terminal."""
     is_log = not console.is_terminal and not console.quiet
     next_s = time.monotonic() + FIRST_LOG_S
 

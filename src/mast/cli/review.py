@@ -1,4 +1,4 @@
-"""The verbs of people: who reviews, what they decide, how far that can be trusted, and what follows from it."""
+"""Commands for review: serve the review page, measure precision and agreement, apply verdicts, and manage users."""
 
 from __future__ import annotations
 
@@ -7,171 +7,195 @@ from typing import Annotated
 
 import typer
 
-from mast.cli.options import Database, EventsFolder, LeastScore, Overrides, Reviewed, StudyFile, Verdicts
-from mast.cli.study import read_experts
+from mast.cli.options import (
+    Database,
+    EventsFolder,
+    MinScore,
+    Overrides,
+    ReviewDatabaseOption,
+    Reviewed,
+    ReviewedFolder,
+    StudyFile,
+)
+from mast.cli.study import read_study_annotations_table
 from mast.errors import ConfigError
 
 
 def review(
     source: Reviewed,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; others can only come in with users.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Network address to serve on; other machines can connect only if there are users.",
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free one.")
+        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 selects a free port.")
     ] = 8642,
     database: Database = None,
-    min_score: LeastScore = None,
+    min_score: MinScore = None,
     proxy: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The reverse proxy that people come through.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the reverse proxy in front of the page.")
     ] = None,
     trust_header: Annotated[
         str | None,
-        typer.Option(metavar="HEADER", help="In which the proxy says who is there, such as X-Remote-User."),
+        typer.Option(
+            metavar="HEADER", help="HTTP header with the user name, set by the proxy, such as X-Remote-User."
+        ),
     ] = None,
     *,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Check, correct and add sounds in the browser.
+    """Review detections in the browser.
 
-    Look and listen, accept, reject, name, draw and move boxes; every verdict is kept at once, and who gave it.
+    The page shows spectrograms and plays audio; annotators accept, reject and label events, and draw and move boxes.
+    Every verdict is saved immediately with its user.
     """
-    from mast.review.serving import Gate, open_browser, serve
+    from mast.review.web.serve import AccessPolicy, open_browser, serve
 
     def on_start(address: str) -> None:
-        typer.echo(f"Review: {address}  (Ctrl-C ends it; every verdict is kept at once)")
+        typer.echo(f"Review: {address}  (stop with Ctrl-C; every verdict is saved immediately)")
         if browser:
             open_browser(address)
 
-    serve(source, database, Gate(host, proxy, trust_header), port, min_score, on_start)
+    serve(source, database, AccessPolicy(host, proxy, trust_header), port, min_score, on_start)
 
 
-def precision(
+def estimate_precision_command(
     events: EventsFolder,
-    asked: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of sounds that have to be animals.")
+    target: Annotated[
+        float,
+        typer.Option(metavar="FRACTION", help="Required precision: fraction of detections that are animals."),
     ] = 0.9,
-    verdicts: Verdicts = None,
-    min_score: LeastScore = None,
+    review_database: ReviewDatabaseOption = None,
+    min_score: MinScore = None,
 ) -> None:
-    """Tell how many of the sounds found are animals, and from which score on enough of them are.
+    """Estimate precision from reviewed random samples.
 
-    From the verdicts on sounds drawn by lot, the queue audit of mast review. Writes precision.json, which mast export
-    and mast report use with --calibrated, and precision.png.
+    Also computes the score threshold that reaches the target precision, from the verdicts in the queue audit of mast
+    review. Writes precision.json, which mast export and mast report use with --precision-threshold, and precision.png.
     """
     from rich.console import Console
 
-    from mast.review.precision import PICTURE, measure_precision, render
+    from mast.review.precision_estimate import FIGURE, measure_precision, render
     from mast.storage import join
 
-    told = measure_precision(events, asked, verdicts, min_score)
-    Console().print(render(told))
-    typer.echo(f"{told.summary()}\nPicture: {join(events, PICTURE)}")
+    estimate = measure_precision(events, target, review_database, min_score)
+    Console().print(render(estimate))
+    typer.echo(f"{estimate.summary()}\nPlot: {join(events, FIGURE)}")
 
 
-def agreement(events: EventsFolder, verdicts: Verdicts = None) -> None:
-    """Tell how far people agree who decided about the same sounds or reviewed the same minutes."""
+def agreement(events: ReviewedFolder, review_database: ReviewDatabaseOption = None) -> None:
+    """Measure the agreement between annotators.
+
+    Compares verdicts on the same events and reviews of the same minutes.
+    """
+    from mast.review.read_verdicts import require_verdicts, verdicts_location
+
+    require_verdicts(verdicts_location(events, review_database))
     from rich.console import Console
 
     from mast.review.agreement import measure_agreement, render
 
-    found = measure_agreement(events, verdicts)
-    Console().print(render(found))
-    typer.echo("\n".join(item.sentences() for item in found))
+    agreements = measure_agreement(events, review_database)
+    Console().print(render(agreements))
+    typer.echo("\n".join(item.sentences() for item in agreements))
 
 
-def labels(
+def apply_review(
     study: StudyFile,
     events: Annotated[
         str | None,
         typer.Argument(
             metavar="EVENTS",
-            help="The folder that mast detect has written; without one, the study's own review.",
+            help="Folder written by mast detect; without it, the review of the study itself.",
         ),
     ] = None,
-    verdicts: Verdicts = None,
-    min_score: LeastScore = None,
+    review_database: ReviewDatabaseOption = None,
+    min_score: MinScore = None,
     overrides: Overrides = None,
 ) -> None:
-    """Take what people decided about a run, or about the study's recordings themselves, into the study.
+    """Add reviewed detections to the study's annotations.
 
-    The next training learns from it. What was newly reviewed from end to end is shared out for training and tests;
-    held-out sets stay apart. After a review with --min-score, give the same.
+    The next training uses them. Newly reviewed recordings are split for training and testing; held-out sets stay
+    separate. After a review with --min-score, specify the same value.
     """
     from mast.config import load_study
+
+    settings = load_study(study, overrides or ())
     from mast.datasets.split_summary import split_study
     from mast.datasets.split_table import SPLITS_TABLE
-    from mast.review.labels import write_labels
+    from mast.review.to_labels import write_labels
+    from mast.study.artifacts import record_inputs
     from mast.study.commands import mast_command
-    from mast.study.products import remember
 
     if events is None and min_score is not None:
-        raise ConfigError("--min-score is for the review of a run: give EVENTS as well.")
-    settings = load_study(study, overrides or ())
-    typer.echo(write_labels(settings, events, verdicts, min_score).summary())
-    read_experts(settings)
+        raise ConfigError("--min-score applies to the review of a run: specify EVENTS as well.")
+    typer.echo(write_labels(settings, events, review_database, min_score).summary())
+    read_study_annotations_table(settings)
     split_study(settings)
-    remember(settings, SPLITS_TABLE)
+    record_inputs(settings, SPLITS_TABLE)
     typer.echo(f"Next: {mast_command('status', study)}")
 
 
 def users_add(
     source: Reviewed,
-    name: Annotated[str, typer.Argument(help="A name to sign in with.")],
-    role: Annotated[str, typer.Option(help="annotator, reviewer or admin.")] = "annotator",
+    name: Annotated[str, typer.Argument(help="User name.")],
+    role: Annotated[str, typer.Option(help="Role: annotator, reviewer or admin.")] = "annotator",
     database: Database = None,
     *,
     password: Annotated[
-        bool, typer.Option(help="Ask for a password; not where a proxy says who is there.")
+        bool, typer.Option(help="Set a password; not needed if a proxy signs users in.")
     ] = True,
 ) -> None:
-    """Let someone review; from the first one on, everyone signs in.
+    """Add a user; once there are users, everyone must sign in.
 
-    An annotator decides, but does not overrule a reviewer. An admin also lets people in from the page.
+    An annotator cannot change the verdict of a reviewer. An admin can also add users on the page.
     """
-    from mast.review.serving import add_user, opened
+    from mast.review.web.serve import add_user, open_review_store
 
-    with opened(source, database) as store:
+    with open_review_store(source, database) as store:
         user = add_user(store, name, role, _password() if password else None)
-    typer.echo(f"{user.name} may review as {user.role}.")
+    typer.echo(f"Added {user.name} as {user.role}.")
 
 
 def users_list(source: Reviewed, database: Database = None) -> None:
-    """Tell who may review."""
-    from mast.review.serving import opened, users
+    """List the users and their roles."""
+    from mast.review.web.serve import open_review_store, users
 
-    with opened(source, database) as store:
-        known = users(store)
-    for user in known:
+    with open_review_store(source, database) as store:
+        existing = users(store)
+    for user in existing:
         typer.echo(f"{user.name}\t{user.role}")
-    if not known:
-        typer.echo("Nobody has to sign in: the page only answers on this machine.")
+    if not existing:
+        typer.echo("There are no users: the page needs no sign-in and only serves this machine.")
 
 
 def users_remove(
-    source: Reviewed, name: Annotated[str, typer.Argument(help="Who.")], database: Database = None
+    source: Reviewed, name: Annotated[str, typer.Argument(help="User name.")], database: Database = None
 ) -> None:
-    """Let someone review no more; what they decided stays."""
-    from mast.review.serving import opened, remove_user
+    """Remove a user; the verdicts of the user are kept."""
+    from mast.review.web.serve import open_review_store, remove_user
 
-    with opened(source, database) as store:
+    with open_review_store(source, database) as store:
         remove_user(store, name)
-    typer.echo(f"{name} may review no more.")
+    typer.echo(f"Removed {name}.")
 
 
 def users_password(
-    source: Reviewed, name: Annotated[str, typer.Argument(help="Who.")], database: Database = None
+    source: Reviewed, name: Annotated[str, typer.Argument(help="User name.")], database: Database = None
 ) -> None:
-    """Give someone a new password."""
-    from mast.review.serving import change_password, opened
+    """Change the password of a user."""
+    from mast.review.web.serve import change_password, open_review_store
 
-    with opened(source, database) as store:
+    with open_review_store(source, database) as store:
         change_password(store, name, _password())
-    typer.echo(f"{name} has a new password, and signs in with it.")
+    typer.echo(f"Changed the password of {name}.")
 
 
 def _password() -> str:
-    """A password from a person, twice and unseen; or one line from another program."""
+    """Prompt for a password twice, without echo; if stdin is not a terminal, read one line."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\n")
     typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)

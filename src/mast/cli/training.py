@@ -1,4 +1,4 @@
-"""The verbs of learning: models to start from, the four ways to teach them, and how good they have become."""
+"""Commands for training: import, pretrain, train, self-train, evaluate and compare models."""
 
 from __future__ import annotations
 
@@ -7,166 +7,171 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mast.cli.options import Detector, Device, Overrides, RunName, RunsFolder, StudyFile
+from mast.cli.options import DetectorFolder, Device, Overrides, RunName, RunsFolder, StudyFile
 from mast.cli.progress import progress_bars, training_bar
-from mast.errors import ConfigError
+from mast.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from mast.config import Study
     from mast.training.loop import End
-    from mast.training.run import Run
+    from mast.training.run_dir import TrainingRun
 
 
-def import_(
+def import_checkpoint_command(
     file: Annotated[
-        Path, typer.Argument(help="A checkpoint of AudioMAE or Bird-MAE: .pth, .ckpt or .safetensors.")
+        Path, typer.Argument(help="Checkpoint of AudioMAE or Bird-MAE: .pth, .ckpt or .safetensors.")
     ],
     out: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Where the model goes: a folder, or s3://bucket/prefix.")
+        str, typer.Option(metavar="FOLDER", help="Output folder of the model, or s3://bucket/prefix.")
     ],
 ) -> None:
-    """Bring a public checkpoint into MAST's format.
+    """Convert a public AudioMAE or Bird-MAE checkpoint.
 
-    Nothing in the file is run, and every tensor is accounted for.
+    No code in the file is executed, and every tensor is listed as imported or ignored.
     """
+    if not file.is_file():
+        raise StorageError(f"{file}: there is no such file.")
     from mast.models.checkpoint import save_model
-    from mast.models.importing import import_checkpoint
+    from mast.models.import_checkpoint import import_checkpoint
 
     imported = import_checkpoint(file)
     description = save_model(out, imported.description, imported.tensors)
-    typer.echo(imported.account.summary())
+    typer.echo(imported.report.summary())
     typer.echo(f"Licence: {description.licence}")
     typer.echo(f"{description.kind} {description.identity} → {out}")
 
 
 def pretrain(
     study: StudyFile,
-    name: RunName = "main",
+    run_name: RunName = "main",
     out: RunsFolder = None,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Teach an encoder to hear, from unlabelled sound.
+    """Pretrain an encoder on unlabelled recordings.
 
-    May be stopped at any moment and goes on with the same command. Under torchrun or Slurm it learns on many devices.
+    An interrupted run resumes with the same command. Under torchrun or Slurm, training is distributed.
     """
+    settings, run = _training_run("pretrain", study, run_name, out, overrides)
     from mast.training.pretrain import pretrain_study
 
-    settings, run = _run_of("pretrain", study, name, out, overrides)
     with training_bar("Pretraining") as on_progress:
         end = pretrain_study(settings, run, device, on_progress)
-    _tell_end(run, end)
+    _print_outcome(run, end)
 
 
-def rehearse(
+def train_synthetic(
     study: StudyFile,
-    name: RunName = "main",
+    run_name: RunName = "main",
     out: RunsFolder = None,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Teach a detector to find made-up calls laid over the unlabelled recordings, before it sees any label.
+    """Train a detector on synthetic calls only.
 
-    May be stopped at any moment and goes on with the same command.
+    Synthetic calls are mixed into unlabelled recordings; annotations are not needed. An interrupted
+    run resumes with the same command.
     """
-    from mast.training.rehearse import rehearse_study
+    settings, run = _training_run("train-synthetic", study, run_name, out, overrides)
+    from mast.training.synthetic import train_synthetic_study
 
-    settings, run = _run_of("rehearse", study, name, out, overrides)
-    with training_bar("Rehearsing") as on_progress:
-        end = rehearse_study(settings, run, device, on_progress)
-    _tell_end(run, end)
+    with training_bar("Training on synthetic calls") as on_progress:
+        end = train_synthetic_study(settings, run, device, on_progress)
+    _print_outcome(run, end)
 
 
 def train(
     study: StudyFile,
-    name: RunName = "main",
+    run_name: RunName = "main",
     out: RunsFolder = None,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Teach a detector to find animal sounds, from the experts' boxes.
+    """Train a detector on annotated recordings.
 
-    May be stopped at any moment and goes on with the same command. Under torchrun or Slurm it learns on many devices.
+    An interrupted run resumes with the same command. Under torchrun or Slurm, training is distributed.
     """
-    from mast.training.finetune import train_study
-    from mast.training.run import run_folder
+    settings, run = _training_run("train", study, run_name, out, overrides)
+    from mast.training.run_dir import run_folder
+    from mast.training.supervised import train_study
 
-    settings, run = _run_of("train", study, name, out, overrides)
-    pretrained = run_folder(settings.work, "pretrain", "main", out)
-    _tell(f"Starting from {settings.train.start or 'random weights'}.", err=True)
-    if settings.train.start is None and pretrained.is_finished:
-        _tell(f"There is a pretrained model: --set train.start={pretrained.model}", err=True)
+    pretrained = run_folder(settings.work_dir, "pretrain", "main", out)
+    _echo_once(f"Initial weights: {settings.train.init_from or 'random'}.", err=True)
+    if settings.train.init_from is None and pretrained.is_finished:
+        _echo_once(f"A pretrained model is available: --set train.init_from={pretrained.model}", err=True)
     with training_bar("Training") as on_progress:
         end = train_study(settings, run, device, on_progress)
-    _tell_end(run, end)
+    _print_outcome(run, end)
     if end == "finished":
-        _tell_threshold(run)
+        _print_threshold(run)
 
 
-def selftrain(
+def self_train(
     study: StudyFile,
-    name: RunName = "main",
+    run_name: RunName = "main",
     out: RunsFolder = None,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Let a trained detector teach itself on the unlabelled recordings, in rounds.
+    """Self-train a detector on unlabelled recordings.
 
-    A round that makes it worse on validation, or lets it draw boxes everywhere, is taken back. May be stopped at any
-    moment and goes on with the same command.
+    Runs in rounds. A round is rolled back if validation F1 drops or the detection rate rises too far. An interrupted
+    run resumes with the same command.
     """
-    from mast.training.run import run_folder
+    settings, run = _training_run("self-train", study, run_name, out, overrides)
+    from mast.training.run_dir import run_folder
     from mast.training.selftrain import selftrain_study
 
-    settings, run = _run_of("selftrain", study, name, out, overrides)
-    trained = run_folder(settings.work, "train", "main", out)
-    teacher = settings.selftrain.start or str(trained.model)
-    if settings.selftrain.start is None and not trained.is_finished:
+    trained = run_folder(settings.work_dir, "train", "main", out)
+    teacher = settings.selftrain.teacher or str(trained.model)
+    if settings.selftrain.teacher is None and not trained.is_finished:
         raise ConfigError(
-            f"{trained.model}: no detector to be the first teacher. Run mast train {study}, or name one with "
-            "--set selftrain.start=FOLDER."
+            f"{trained.model}: no trained detector to use as first teacher. Run mast train {study}, or specify one with "
+            "--set selftrain.teacher=FOLDER."
         )
     with progress_bars() as on_progress:
-        taught = selftrain_study(settings, run, teacher, device, on_progress)
-    for item in taught.rounds:
-        _tell(item.told())
-    if taught.unsure:
-        _tell(taught.unsure)
-    _tell_end(run, taught.end)
+        result = selftrain_study(settings, run, teacher, device, on_progress)
+    for item in result.rounds:
+        _echo_once(item.describe())
+    if result.stop_reason:
+        _echo_once(result.stop_reason)
+    _print_outcome(run, result.end)
 
 
 def evaluate(
     study: StudyFile,
-    model: Detector,
+    model: DetectorFolder,
     out: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Where results go. [default: evaluations in the work folder]"),
+        typer.Option(metavar="FOLDER", help="Output folder. [default: evaluations in the work folder]"),
     ] = None,
     split: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A split to test on; may be given again. [default: test and all held-out sets]",
+            help="Split to test on; repeatable. [default: test and all held-out sets]",
         ),
     ] = None,
     retrieval: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help="An encoder, best a pretrained one: tell also whether it tells names apart."
+            metavar="MODEL",
+            help="Encoder, preferably pretrained: also evaluate retrieval of labels with its embeddings.",
         ),
     ] = None,
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Tell how well a detector finds what experts drew.
+    """Evaluate a detector on annotated test data.
 
-    Tests it on sound it never learned from, and writes a page with the numbers, what they mean, and the worst mistakes
-    to look at and listen to.
+    The test data is independent of the training data. Writes an HTML report with metrics, their explanation, and the
+    worst errors with spectrograms and audio.
     """
     from mast.config import load_study
-    from mast.detection.evaluate import evaluate_study
 
     settings = load_study(study, overrides or ())
+    from mast.evaluation.evaluate import evaluate_study
+
     with progress_bars() as on_progress:
         evaluated = evaluate_study(
             settings,
@@ -174,24 +179,24 @@ def evaluate(
             out,
             split or (),
             device,
-            lambda name, done, total: on_progress(f"Testing on {name}", done, total),
+            lambda split_name, done, total: on_progress(f"Testing on {split_name}", done, total),
         )
     typer.echo(evaluated.summary())
     if retrieval:
-        from mast.embeddings.retrieval import retrieve
+        from mast.embeddings.evaluate_retrieval import evaluate_retrieval
 
-        typer.echo(retrieve(settings, evaluated.folder, retrieval, device).summary())
+        typer.echo(evaluate_retrieval(settings, evaluated.folder, retrieval, device).summary())
 
 
 def compare(
     results: Annotated[
-        list[str], typer.Argument(metavar="FOLDER…", help="Folders that mast evaluate wrote, two or more.")
+        list[str], typer.Argument(metavar="FOLDER…", help="Two or more folders written by mast evaluate.")
     ],
-    out: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = "comparison.html",
+    out: Annotated[str, typer.Option(metavar="FILE", help="HTML file to write.")] = "comparison.html",
 ) -> None:
     """Compare detectors on the same test sets.
 
-    Tells by how much each is better or worse than the first, and whether that could be chance.
+    Reports the difference of each detector to the first one, with its statistical significance.
     """
     from mast.evaluation.compare import compare as compare_folders
     from mast.evaluation.compare import write_comparison
@@ -202,38 +207,40 @@ def compare(
     typer.echo(f"Report: {out}")
 
 
-def _run_of(
-    stage: str, study: Path, name: str, out: Path | None, overrides: list[str] | None
-) -> tuple[Study, Run]:
-    """A study's settings, and the run of one of its stages."""
+def _training_run(
+    stage: str, study: Path, run_name: str, out: Path | None, overrides: list[str] | None
+) -> tuple[Study, TrainingRun]:
+    """Return the settings of a study and the training run of one of its stages."""
     from mast.config import load_study
-    from mast.training.run import run_folder
+    from mast.training.run_dir import run_folder
 
     settings = load_study(study, overrides or ())
-    return settings, run_folder(settings.work, stage, name, out)
+    return settings, run_folder(settings.work_dir, stage, run_name, out)
 
 
-def _tell(text: str, *, err: bool = False) -> None:
-    """Say something, once for all processes."""
-    from mast.training.devices import is_first_process
+def _echo_once(text: str, *, err: bool = False) -> None:
+    """Print a text in the first process only."""
+    from mast.training.fabric import is_first_process
 
     if is_first_process():
         typer.echo(text, err=err)
 
 
-def _tell_end(run: Run, end: End) -> None:
-    """Where the model is, or how to go on; Ctrl-C ends with its usual code, so that a script stops as well."""
-    stopped = f"Stopped, and kept in {run.folder}. The same command goes on from there."
-    _tell(f"Finished. Model: {run.model}" if end == "finished" else stopped)
+def _print_outcome(run: TrainingRun, end: End) -> None:
+    """Print the path of the model or how to resume; exit with 130 after Ctrl-C, so that scripts stop as well."""
+    stopped = f"Stopped. The state is saved in {run.folder}; run the same command again to resume."
+    _echo_once(f"Finished. Model: {run.model}" if end == "finished" else stopped)
     if end == "interrupted":
         raise typer.Exit(130)
 
 
-def _tell_threshold(run: Run) -> None:
-    """From which score on boxes are reported, why, and how well that does."""
+def _print_threshold(run: TrainingRun) -> None:
+    """Print the score threshold, how it was chosen, and its F1 on validation."""
     from mast.models.checkpoint import load_model
 
-    known, _ = load_model(str(run.model))
-    reached = known.results.get("validation_f1")
-    f1 = f", F1 {reached:.2f}" if isinstance(reached, float) else ""
-    _tell(f"Score threshold {known.thresholds['score']:.2f} ({known.results['threshold']}{f1}).")
+    description, _ = load_model(str(run.model))
+    validation_f1 = description.results.get("validation_f1")
+    f1 = f", F1 {validation_f1:.2f}" if isinstance(validation_f1, float) else ""
+    _echo_once(
+        f"Score threshold {description.thresholds['score']:.2f} ({description.results['threshold']}{f1})."
+    )

@@ -1,20 +1,8 @@
-"""Every setting and its default: a study is these groups, filled from defaults < preset < YAML < `--set a.b=c`."""
+"""Define all settings and their defaults; values come from defaults < preset < YAML < `--set a.b=c`."""
 
-from mast.config.files import dotted, dump_study, load_study
-from mast.config.learning import (
-    Augmentation,
-    DetectorStage,
-    Model,
-    Optimisation,
-    Pretrain,
-    Rehearse,
-    Train,
-    Unfreezing,
-)
-from mast.config.selftraining import ExpertStage, Guard, PseudoStage, Selftrain
-from mast.config.settings import Settings, checked
-from mast.config.sound import (
-    PATCH,
+from mast.config.base import Settings, validate
+from mast.config.data import (
+    PATCH_SIZE,
     AnnotationFormat,
     AnnotationSource,
     Chunking,
@@ -24,10 +12,22 @@ from mast.config.sound import (
     Spectrogram,
     Splits,
 )
+from mast.config.loading import dump_study, flatten, load_study
+from mast.config.selftraining import PseudoLabelStage, RollbackCriteria, Selftrain, SupervisedStage
 from mast.config.study import Detection, Study, collection_of
+from mast.config.training import (
+    Augmentation,
+    DetectorStage,
+    ModelSettings,
+    OptimisationSettings,
+    Pretrain,
+    SyntheticTraining,
+    Train,
+    Unfreezing,
+)
 
 __all__ = [
-    "PATCH",
+    "PATCH_SIZE",
     "AnnotationFormat",
     "AnnotationSource",
     "Augmentation",
@@ -35,25 +35,25 @@ __all__ = [
     "Collection",
     "Detection",
     "DetectorStage",
-    "ExpertStage",
-    "Guard",
     "HeldOut",
     "Labels",
-    "Model",
-    "Optimisation",
+    "ModelSettings",
+    "OptimisationSettings",
     "Pretrain",
-    "PseudoStage",
-    "Rehearse",
+    "PseudoLabelStage",
+    "RollbackCriteria",
     "Selftrain",
     "Settings",
     "Spectrogram",
     "Splits",
     "Study",
+    "SupervisedStage",
+    "SyntheticTraining",
     "Train",
     "Unfreezing",
-    "checked",
     "collection_of",
-    "dotted",
     "dump_study",
+    "flatten",
     "load_study",
+    "validate",
 ]

@@ -1,4 +1,4 @@
-"""A study: all settings together."""
+"""All settings of a study."""
 
 from __future__ import annotations
 
@@ -8,88 +8,103 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mast.config.learning import Augmentation, Model, Pretrain, Rehearse, Train
+from mast.config.base import Settings
+from mast.config.data import PATCH_SIZE, AnnotationSource, Chunking, Collection, Labels, Spectrogram, Splits
 from mast.config.selftraining import Selftrain
-from mast.config.settings import Settings
-from mast.config.sound import PATCH, AnnotationSource, Chunking, Collection, Labels, Spectrogram, Splits
+from mast.config.training import Augmentation, ModelSettings, Pretrain, SyntheticTraining, Train
 from mast.errors import ConfigError
 
 
 class Detection(Settings):
-    """How a detector's predictions become boxes (paper, Evaluation Details)."""
+    """Postprocessing of a detector's predictions (paper, Evaluation Details)."""
 
-    min_score: float = Field(
-        default=0.05, ge=0, le=1, description="Boxes of a lower score are not even looked at"
+    score_threshold: float = Field(
+        default=0.05, ge=0, le=1, description="Predictions with a lower score are discarded before NMS"
     )
-    nms_iou: float = Field(
+    nms_iou_threshold: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="A box that overlaps a better one by more than this is a duplicate",
+        description="IoU above which a box is a duplicate of a box with a higher score",
     )
-    max_boxes: int = Field(default=200, gt=0, description="Boxes of a chunk, at most")
+    max_detections: int = Field(default=200, gt=0, description="Maximum number of boxes per chunk")
 
 
 class Study(Settings):
-    """One study: where the sound is, what is known about it, and how it is read."""
+    """One study: its recordings, their annotations, and all settings."""
 
     preset: str | None = Field(
         default=None,
-        description="Values to begin from: laptop for a small model on any machine, paper, or trial to see every command "
-        "work in minutes; without one the paper's hold, which want a GPU",
+        description="Preset values: laptop for a small model on any machine, paper, or trial to test every command in "
+        "minutes; the defaults are the paper's values, which need a GPU",
     )
-    work: str = Field(default="work", description="Folder for everything MAST makes, beside this file")
-    collections: dict[str, Collection] = Field(default={}, description="Recordings, by a name of your choice")
-    annotations: tuple[AnnotationSource, ...] = Field(default=(), description="Expert boxes")
-    labels: Labels = Field(default=Labels(), description="Which labels are animal, noise or ignored")
-    chunking: Chunking = Field(default=Chunking(), description="How recordings are cut")
-    spectrogram: Spectrogram = Field(default=Spectrogram(), description="How sound becomes a picture")
+    work_dir: str = Field(default="work", description="Folder for all outputs of MAST, relative to this file")
+    collections: dict[str, Collection] = Field(
+        default={}, description="Collections of recordings, each under a name of your choice"
+    )
+    annotations: tuple[AnnotationSource, ...] = Field(default=(), description="Annotations")
+    labels: Labels = Field(
+        default=Labels(), description="Meaning of the annotation labels: animal, noise or ignore"
+    )
+    chunking: Chunking = Field(default=Chunking(), description="Splitting of recordings into chunks")
+    spectrogram: Spectrogram = Field(default=Spectrogram(), description="Computation of spectrograms")
     normalisation: Literal["dataset", "audiomae", "band-median"] = Field(
         default="dataset",
-        description="How pictures are scaled: by this study's mean and deviation (the paper), as AudioMAE did, "
+        description="Scaling of spectrograms: by this study's mean and standard deviation (the paper), by AudioMAE's, "
         "or each chunk by its own median in every band",
     )
-    splits: Splits = Field(default=Splits(), description="What is for training, what for testing")
-    augmentation: Augmentation = Field(default=Augmentation(), description="How training examples are varied")
-    model: Model = Field(default=Model(), description="The network")
+    splits: Splits = Field(default=Splits(), description="Training, validation and test splits")
+    augmentation: Augmentation = Field(
+        default=Augmentation(), description="Augmentation of training examples"
+    )
+    model: ModelSettings = Field(default=ModelSettings(), description="The model architecture")
     pretrain: Pretrain = Field(default=Pretrain(), description="Masked-audio pretraining")
-    rehearse: Rehearse = Field(default=Rehearse(), description="Rehearsal on made-up calls")
+    train_synthetic: SyntheticTraining = Field(
+        default=SyntheticTraining(), description="Training on synthetic calls"
+    )
     train: Train = Field(default=Train(), description="Supervised training of the detector")
-    selftrain: Selftrain = Field(default=Selftrain(), description="Self-training on unlabelled sound")
-    detection: Detection = Field(default=Detection(), description="How predictions become boxes")
+    selftrain: Selftrain = Field(default=Selftrain(), description="Self-training on unlabelled audio")
+    detection: Detection = Field(default=Detection(), description="Postprocessing of predictions")
 
     @model_validator(mode="after")
-    def _band_fits_the_rate(self) -> Self:
+    def _check_band_below_nyquist(self) -> Self:
         nyquist_hz = self.chunking.sample_rate_hz / 2
         if self.spectrogram.high_hz > nyquist_hz:
             raise ValueError(
-                f"spectrogram.high_hz ({self.spectrogram.high_hz:g}) is above {nyquist_hz:g} Hz, the most that "
-                f"chunking.sample_rate_hz ({self.chunking.sample_rate_hz}) can hold"
+                f"spectrogram.high_hz ({self.spectrogram.high_hz:g}) is above {nyquist_hz:g} Hz, the maximum at "
+                f"chunking.sample_rate_hz ({self.chunking.sample_rate_hz})"
             )
         return self
 
     @model_validator(mode="after")
-    def _chunks_are_whole_patches(self) -> Self:
-        chunk_s, shift_s, bins = self.chunking.chunk_s, self.spectrogram.shift_s, self.spectrogram.bins
-        patches = math.floor(chunk_s / shift_s + 1e-6) / PATCH
+    def _check_whole_patches(self) -> Self:
+        chunk_s, shift_s, bins = (
+            self.chunking.chunk_s,
+            self.spectrogram.frame_shift_s,
+            self.spectrogram.n_mels,
+        )
+        patches = math.floor(chunk_s / shift_s + 1e-6) / PATCH_SIZE
         if patches % 1 or not patches:
-            near_s = [
-                f"{count * PATCH * shift_s:g}" for count in (math.floor(patches), math.ceil(patches)) if count
+            nearest_s = [
+                f"{count * PATCH_SIZE * shift_s:g}"
+                for count in (math.floor(patches), math.ceil(patches))
+                if count
             ]
             raise ValueError(
-                f"chunking.chunk_s ({chunk_s:g}) makes {patches * PATCH:g} frames of spectrogram.shift_s; the encoder "
-                f"takes them {PATCH} at a time. Set chunking.chunk_s to {' or '.join(near_s)}"
+                f"chunking.chunk_s ({chunk_s:g}) gives {patches * PATCH_SIZE:g} frames of spectrogram.frame_shift_s; the "
+                f"number must be a multiple of {PATCH_SIZE}, the encoder's patch size. Set chunking.chunk_s to "
+                f"{' or '.join(nearest_s)}"
             )
-        if bins % PATCH:
+        if bins % PATCH_SIZE:
             raise ValueError(
-                f"spectrogram.bins ({bins}) must be a multiple of {PATCH}, which the encoder takes at a time"
+                f"spectrogram.n_mels ({bins}) must be a multiple of {PATCH_SIZE}, the encoder's patch size"
             )
         return self
 
 
 def collection_of(recording_id: str, collections: Iterable[str]) -> str:
-    """Name of the collection that a recording belongs to: it begins the recording's id."""
+    """Return the collection that a recording belongs to: the recording's id starts with its name."""
     names = [name for name in collections if recording_id.startswith(f"{name}/")]
     if not names:
-        raise ConfigError(f"{recording_id}: of no collection of this study. Scan it again.")
+        raise ConfigError(f"{recording_id}: belongs to no collection of this study. Scan again.")
     return max(names, key=len)

@@ -1,1 +1,1 @@
-"""From chunks and boxes to training examples."""
+"""Splits, datasets, augmentations and data loading: from chunks and boxes to training examples."""

@@ -1,4 +1,4 @@
-"""A small random subset of the augmentations for each example (paper, Augmentations)."""
+"""Apply a small random subset of the augmentations to each example (paper, Augmentations)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Generator, Tensor
 
 from mast.config import Augmentation
 from mast.datasets.transforms import (
-    Augmented,
-    background,
+    AugmentedBatch,
     cutmix,
     frequency_mask,
     frequency_shift,
     gain,
     gaussian_noise,
+    mix_background,
     mixup,
     time_mask,
     time_shift,
@@ -24,10 +24,10 @@ from mast.datasets.transforms import (
 )
 
 Examples: TypeAlias = tuple[Tensor, list[Tensor]]
-"""Spectrograms (B, F, T), and for each its boxes (N, 4)."""
+"""Spectrograms (B, F, T), and the boxes (N, 4) of each."""
 
-Step: TypeAlias = Callable[[Examples, Examples], Augmented]
-"""An augmentation of examples, each beside another one of the batch."""
+Transform: TypeAlias = Callable[[Examples, Examples], AugmentedBatch]
+"""An augmentation `transform(examples, others)`; `others` are examples of the same batch to mix in."""
 
 
 def augment(
@@ -36,59 +36,59 @@ def augment(
     settings: Augmentation,
     rng: Generator,
     bank: Tensor | None = None,
-) -> Augmented:
-    """Vary a batch for training: spectrograms (B, F, T) in raw log-mel, before `pad_frames`, and boxes (N, 4) for each.
+) -> AugmentedBatch:
+    """Augment a training batch: spectrograms (B, F, T) in raw log-mel, before `pad_frames`, and boxes (N, 4) of each.
 
     With `probability`, an example gets one to `max_augmentations` different augmentations, otherwise none. Mixup and
-    CutMix take their other examples from the batch as it came in. `bank` (K, F, T) holds background sounds.
+    CutMix take the other examples from the batch before augmentation. `bank` (K, F, T) holds background sounds.
     """
     examples = len(boxes)
     bank = spec[:0] if bank is None else bank
     steps = _steps(settings, rng, examples, bank)
     chosen = _choose(examples, len(steps), settings, rng)  # (B, steps)
-    turn = int(torch.randint(1, max(2, examples), (), generator=rng, device=rng.device))
+    offset = int(torch.randint(1, max(2, examples), (), generator=rng, device=rng.device))
     new_spec, new_boxes, dropped = spec.clone(), list(boxes), [0] * examples
-    for step, marks in zip(steps, chosen.T, strict=True):
-        rows = marks.nonzero()[:, 0].tolist()
+    for step, is_chosen in zip(steps, chosen.T, strict=True):
+        rows = is_chosen.nonzero()[:, 0].tolist()
         if not rows:
             continue
-        others = [(row + turn) % examples for row in rows]
-        result = step(_taken(new_spec, new_boxes, rows), _taken(spec, boxes, others))
+        others = [(row + offset) % examples for row in rows]
+        result = step(_select_rows(new_spec, new_boxes, rows), _select_rows(spec, boxes, others))
         new_spec[rows] = result.spec
-        for row, left, lost in zip(rows, result.boxes, result.dropped, strict=True):
-            new_boxes[row] = left
+        for row, kept_boxes, lost in zip(rows, result.boxes, result.dropped, strict=True):
+            new_boxes[row] = kept_boxes
             dropped[row] += lost
-    return Augmented(new_spec, new_boxes, dropped)
+    return AugmentedBatch(new_spec, new_boxes, dropped)
 
 
-def _steps(settings: Augmentation, rng: Generator, examples: int, bank: Tensor) -> list[Step]:
-    """The augmentations with any strength, in the order they are applied.
+def _steps(settings: Augmentation, rng: Generator, examples: int, bank: Tensor) -> list[Transform]:
+    """Return the augmentations with non-zero strength, in the order of application.
 
-    Other sounds come in first and masks come last, so that nothing shines through a mask.
+    Other sounds are mixed in first and masks are applied last, so that masked regions stay masked.
     """
-    steps: list[tuple[float, Step]] = [
-        (settings.mixup and examples > 1, lambda own, other: mixup(*own, *other)),
-        (settings.max_cut_frames * (examples > 1), lambda own, other: cutmix(*own, *other, settings, rng)),
-        (len(bank), lambda own, _: background(*own, bank, settings, rng)),
-        (settings.max_shift_frames, lambda own, _: time_shift(*own, settings, rng)),
-        (settings.max_shift_bins, lambda own, _: frequency_shift(*own, settings, rng)),
-        (settings.max_warp, lambda own, _: time_warp(*own, settings, rng)),
-        (settings.max_gain_db, lambda own, _: gain(*own, settings, rng)),
-        (settings.noise_std, lambda own, _: gaussian_noise(*own, settings, rng)),
-        (settings.max_mask_frames, lambda own, _: time_mask(*own, settings, rng)),
-        (settings.max_mask_bins, lambda own, _: frequency_mask(*own, settings, rng)),
+    steps: list[tuple[float, Transform]] = [
+        (settings.mixup and examples > 1, lambda batch, other: mixup(*batch, *other)),
+        (settings.cutmix_frames * (examples > 1), lambda batch, other: cutmix(*batch, *other, settings, rng)),
+        (len(bank), lambda batch, _: mix_background(*batch, bank, settings, rng)),
+        (settings.max_time_shift_frames, lambda batch, _: time_shift(*batch, settings, rng)),
+        (settings.max_freq_shift_bins, lambda batch, _: frequency_shift(*batch, settings, rng)),
+        (settings.max_time_warp, lambda batch, _: time_warp(*batch, settings, rng)),
+        (settings.max_gain_db, lambda batch, _: gain(*batch, settings, rng)),
+        (settings.noise_std, lambda batch, _: gaussian_noise(*batch, settings, rng)),
+        (settings.time_mask_frames, lambda batch, _: time_mask(*batch, settings, rng)),
+        (settings.freq_mask_bins, lambda batch, _: frequency_mask(*batch, settings, rng)),
     ]
     return [step for strength, step in steps if strength]
 
 
 def _choose(examples: int, steps: int, settings: Augmentation, rng: Generator) -> Tensor:
-    """Which steps each example gets: none, or one to `max_augmentations` of them. → (examples, steps)"""
-    varied, share = torch.rand(2, examples, generator=rng, device=rng.device)
-    count = 1 + (share * min(settings.max_augmentations, steps)).floor()
+    """Sample the steps of each example: none, or one to `max_augmentations` of them. → (examples, steps)"""
+    augment_draw, count_draw = torch.rand(2, examples, generator=rng, device=rng.device)
+    count = 1 + (count_draw * min(settings.max_augmentations, steps)).floor()
     rank = torch.rand(examples, steps, generator=rng, device=rng.device).argsort(dim=1)
-    return torch.logical_and(rank < count[:, None], varied[:, None] < settings.probability)
+    return torch.logical_and(rank < count[:, None], augment_draw[:, None] < settings.probability)
 
 
-def _taken(spec: Tensor, boxes: Sequence[Tensor], rows: list[int]) -> Examples:
-    """Some examples of a batch."""
+def _select_rows(spec: Tensor, boxes: Sequence[Tensor], rows: list[int]) -> Examples:
+    """Return the given rows of a batch."""
     return spec[rows], [boxes[row] for row in rows]

@@ -1,4 +1,4 @@
-"""Where the chunks of a recording lie, and the experts' boxes in each of them (paper, Data Processing)."""
+"""Clip the annotations of a recording to its chunks (paper, Data Processing)."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mast.spectrogram import MelGrid
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from mast.audio.spectrogram import MelGrid
+from mast.types import Floats, Integers
 
 MIN_CUT_S = 0.1
-"""A box that a chunk's edge cuts shorter than this is dropped; a short call that is whole is kept."""
+"""A box that the edge of a chunk clips to less than this is dropped; a complete short call is kept."""
 
 NUDGE_S = 1e-6
-"""Times as far apart as this are the same: tables and products of decimals are not exact."""
+"""Tolerance for equal times: tables and products of decimals are not exact."""
 
 NO_FREQUENCIES = "box without frequencies"
 OUT_OF_BAND = "box outside the frequencies of the spectrogram"
-CUT_SHORT = f"part of a box, cut to less than {MIN_CUT_S:g} s by the edge of a chunk"
+CLIPPED = f"part of a box, clipped to less than {MIN_CUT_S:g} s by the edge of a chunk"
 IN_NO_CHUNK = "box in no chunk"
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkBoxes:
-    """Boxes in chunks, ordered by event and then by chunk: an event is in every chunk that it reaches into.
+    """Boxes in chunks, ordered by event and then by chunk; an event has a box in every chunk that it overlaps.
 
-    `chunk` and `event` (N,) are rows of what was given; `boxes` (N, 4) are start_s, low_hz, end_s, high_hz from the
-    chunk's start, as heard. `dropped` counts what was left out, by reason.
+    `chunk` and `event` (N,) are rows of the inputs; `boxes` (N, 4) are start_s, low_hz, end_s, high_hz from the chunk's
+    start, after time expansion. `dropped` counts the dropped boxes by reason.
     """
 
     chunk: Integers
@@ -41,54 +39,57 @@ class ChunkBoxes:
 
 
 def boxes_in_chunks(
-    events: Floats, starts_s: Floats, filled_s: Floats, grid: MelGrid, time_expansion: float = 1.0
+    events: Floats, starts_s: Floats, audio_s: Floats, grid: MelGrid, time_expansion: float = 1.0
 ) -> ChunkBoxes:
-    """Boxes of one recording's events in some of its chunks, given in order of their starts.
+    """Clip the events of a recording to chunks of it, given in order of their starts.
 
-    `events` (E, 4) are start_s, low_hz, end_s, high_hz in the recording's own time and pitch, NaN where a frequency is
-    unknown; `starts_s` and `filled_s` (C,) are as heard.
+    `events` (E, 4) are start_s, low_hz, end_s, high_hz in the recording's real time and frequency, NaN for unknown
+    frequencies; `starts_s` and `audio_s` (C,) are after time expansion.
     """
     factor = np.array([time_expansion, 1 / time_expansion] * 2)
-    heard = events.reshape(-1, 4) * factor
-    unknown = np.isnan(heard[:, 1::2]).any(axis=1)
-    outside = ~unknown & ~_in_band(heard, grid)
+    processed = events.reshape(-1, 4) * factor
+    unknown = np.isnan(processed[:, 1::2]).any(axis=1)
+    outside = ~unknown & ~_in_band(processed, grid)
     rows = np.flatnonzero(~unknown & ~outside)
-    first, last = _chunks_reached(heard[rows], starts_s, filled_s)
-    reached = last - first
-    event = np.repeat(rows, reached)
-    chunk = np.arange(len(event)) - np.repeat(np.cumsum(reached) - reached - first, reached)
-    boxes, short = _cut(heard[event], starts_s[chunk], filled_s[chunk])
+    first, last = _overlapping_chunks(processed[rows], starts_s, audio_s)
+    overlapped = last - first
+    event = np.repeat(rows, overlapped)
+    chunk = np.arange(len(event)) - np.repeat(np.cumsum(overlapped) - overlapped - first, overlapped)
+    boxes, short = _clip_to_chunk(processed[event], starts_s[chunk], audio_s[chunk])
     dropped = Counter(
         {
             NO_FREQUENCIES: int(unknown.sum()),
             OUT_OF_BAND: int(outside.sum()),
-            IN_NO_CHUNK: int((reached == 0).sum()),
-            CUT_SHORT: int(short.sum()),
+            IN_NO_CHUNK: int((overlapped == 0).sum()),
+            CLIPPED: int(short.sum()),
         }
     )
     return ChunkBoxes(chunk[~short], event[~short], boxes[~short], +dropped)
 
 
-def _in_band(heard: Floats, grid: MelGrid) -> NDArray[np.bool_]:
-    """Which events share any frequency with the grid, wherever they lie in time. (E, 4) → (E,)"""
-    anywhere = heard.copy()
-    anywhere[:, 0::2] = 0.0
-    held: NDArray[np.bool_] = grid.holds(torch.from_numpy(anywhere)).numpy()
-    return held
+def _in_band(processed: Floats, grid: MelGrid) -> NDArray[np.bool_]:
+    """Return a mask of the events that overlap the grid's frequency range, at any time. (E, 4) → (E,)"""
+    at_start = processed.copy()
+    at_start[:, 0::2] = 0.0
+    in_band: NDArray[np.bool_] = grid.overlaps(torch.from_numpy(at_start)).numpy()
+    return in_band
 
 
-def _chunks_reached(heard: Floats, starts_s: Floats, filled_s: Floats) -> tuple[Integers, Integers]:
-    """First chunk that each event reaches into, and the one after the last. (E, 4) → (E,), (E,)"""
-    start_s, end_s = heard[:, 0], np.maximum(heard[:, 2], np.nextafter(heard[:, 0], np.inf))
-    first = np.searchsorted(starts_s + filled_s, start_s, side="right")
+def _overlapping_chunks(processed: Floats, starts_s: Floats, audio_s: Floats) -> tuple[Integers, Integers]:
+    """Return the first chunk that each event overlaps, and the last + 1. (E, 4) → (E,), (E,)"""
+    start_s, end_s = processed[:, 0], np.maximum(processed[:, 2], np.nextafter(processed[:, 0], np.inf))
+    first = np.searchsorted(starts_s + audio_s, start_s, side="right")
     last = np.searchsorted(starts_s, end_s, side="left")
     return first, np.maximum(first, last)
 
 
-def _cut(heard: Floats, start_s: Floats, filled_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Events from their chunk's start, clipped to its sound, and which were cut too short. (N, 4) → (N, 4), (N,)"""
-    boxes = heard.copy()
+def _clip_to_chunk(processed: Floats, start_s: Floats, audio_s: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Clip events to the audio of their chunks, relative to the chunk's start; mark those clipped too short.
+
+    (N, 4) → (N, 4), (N,)
+    """
+    boxes = processed.copy()
     boxes[:, 0::2] -= start_s[:, None]
-    cut = (boxes[:, 0] < -NUDGE_S) | (boxes[:, 2] > filled_s + NUDGE_S)
-    boxes[:, 0::2] = np.clip(boxes[:, 0::2], 0.0, filled_s[:, None])
-    return boxes, cut & (boxes[:, 2] - boxes[:, 0] < MIN_CUT_S - NUDGE_S)
+    is_clipped = (boxes[:, 0] < -NUDGE_S) | (boxes[:, 2] > audio_s + NUDGE_S)
+    boxes[:, 0::2] = np.clip(boxes[:, 0::2], 0.0, audio_s[:, None])
+    return boxes, is_clipped & (boxes[:, 2] - boxes[:, 0] < MIN_CUT_S - NUDGE_S)

@@ -1,4 +1,4 @@
-"""What a table of splits comes to: the paper's table of data, and a calendar of it."""
+"""Summarise a table of splits: the paper's table of data, and a calendar plot."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mast.config import Study
-from mast.datasets.split_table import story_of, write_splits
-from mast.datasets.splits import IN_DOMAIN, SHARED
-from mast.pictures.calendar import SiteDay, draw_calendar
-from mast.recordings.clocks import length
+from mast.datasets.split_table import split_metadata, write_splits
+from mast.datasets.splits import IN_DOMAIN, IN_DOMAIN_SPLITS
+from mast.plotting.calendar import SiteDay, plot_calendar
+from mast.recordings.clocks import format_duration
 from mast.recordings.duplicates import connect
-from mast.storage import join, open_binary, written_whole
+from mast.storage import atomic_write, join, open_binary
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,22 +23,25 @@ CALENDAR = "splits.png"
 
 
 def split_study(study: Study) -> SplitsSummary:
-    """What `mast splits` does: writes the table into the work folder, and a calendar if any day is known; sums it up."""
+    """Run `mast split`: write the table, and a calendar plot if any date is known; return the summary."""
     location = write_splits(study)
     days = site_days(location)
     if days:
-        figure = draw_calendar(days, _shown_order(study.splits.held_out), "What each day is for")
-        with written_whole(join(study.work, CALENDAR)) as file:
+        figure = plot_calendar(days, _split_order(study.splits.held_out), "Split of each day")
+        with atomic_write(join(study.work_dir, CALENDAR)) as file:
             figure.savefig(file, format="png")
     return splits_summary(location)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRow:
-    """One line of the paper's table of data. `hours` are as heard, each moment once though chunks overlap."""
+    """A row of the paper's table of data.
+
+    `hours` are after time expansion; audio in several overlapping chunks counts once.
+    """
 
     split: str
-    pool: str
+    domain: str
     chunks: int
     boxes: int
     chunks_with_boxes: int
@@ -49,43 +52,43 @@ class SplitRow:
 
 @dataclass(frozen=True, slots=True)
 class SplitsSummary:
-    """A whole table of splits: its lines, and what was left out, by reason."""
+    """Summary of a table of splits: its rows, and the number of excluded recordings and boxes by reason."""
 
     location: str
     rows: tuple[SplitRow, ...]
     blocks: int
     kept_blocks: int
     block_s: float
-    left_out: dict[str, int]
-    boxes_left_out: dict[str, int]
+    excluded: dict[str, int]
+    excluded_boxes: dict[str, int]
     remarks: dict[str, int]
 
 
 def splits_summary(location: str) -> SplitsSummary:
-    """Sum up a table of splits."""
-    story = _read_story(location)
-    order = _shown_order(story["splits"]["held_out"])
+    """Summarise a table of splits."""
+    metadata = _read_split_metadata(location)
+    order = _split_order(metadata["splits"]["held_out"])
     rows = [SplitRow(*row) for row in query_chunks(location, _ROWS)]
-    rows.sort(key=lambda row: (order.index(row.split), row.pool != IN_DOMAIN, row.pool))
+    rows.sort(key=lambda row: (order.index(row.split), row.domain != IN_DOMAIN, row.domain))
     return SplitsSummary(
         location=location,
         rows=tuple(rows),
-        blocks=story["blocks"],
-        kept_blocks=story.get("kept_blocks", 0),
-        block_s=story["splits"]["block_s"],
-        left_out=story["left_out"],
-        boxes_left_out=story["boxes_left_out"],
-        remarks=story["remarks"],
+        blocks=metadata["blocks"],
+        kept_blocks=metadata.get("kept_blocks", 0),
+        block_s=metadata["splits"]["block_s"],
+        excluded=metadata["excluded"],
+        excluded_boxes=metadata["excluded_boxes"],
+        remarks=metadata["remarks"],
     )
 
 
 def site_days(location: str) -> list[SiteDay]:
-    """Hours of every split by site and day; chunks without a trusted clock have no day."""
+    """Return the hours of every split by site and day, without the chunks that have no trusted clock."""
     return [SiteDay(*row) for row in query_chunks(location, _SITE_DAYS)]
 
 
 def render(summary: SplitsSummary) -> Group:
-    """The summary as rich output that fits 80 columns."""
+    """Return the summary as rich output that fits 80 columns."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
@@ -102,39 +105,39 @@ def render(summary: SplitsSummary) -> Group:
 
 
 def _row_name(row: SplitRow) -> str:
-    return row.split if row.pool in (IN_DOMAIN, row.split) else f"{row.split}, {row.pool}"
+    return row.split if row.domain in (IN_DOMAIN, row.split) else f"{row.split}, {row.domain}"
 
 
 def _cells(row: SplitRow) -> tuple[str, ...]:
-    known = row.split not in _NO_LABELS
+    is_labelled = row.split not in _NO_LABELS
     return (
         f"{row.chunks:,}",
-        f"{row.boxes:,}" if known else "–",
-        f"{row.boxes / row.chunks:.2f}" if known else "–",
-        f"{100 * row.chunks_with_boxes / row.chunks:.1f} %" if known else "–",
+        f"{row.boxes:,}" if is_labelled else "–",
+        f"{row.boxes / row.chunks:.2f}" if is_labelled else "–",
+        f"{100 * row.chunks_with_boxes / row.chunks:.1f} %" if is_labelled else "–",
         f"{row.recordings:,}",
         f"{row.sites:,}",
-        length(3600 * row.hours),
+        format_duration(3600 * row.hours),
     )
 
 
 def _remarks(summary: SplitsSummary) -> Iterator[str]:
-    """What the table does not say, a line each."""
-    shared_h = {row.split: row.hours for row in summary.rows if row.split in SHARED}
-    if shared_h:
-        total = sum(shared_h.values())
-        reached = " / ".join(f"{100 * shared_h.get(split, 0) / total:.0f}" for split in SHARED)
+    """Yield one line for each fact that is not in the table."""
+    labelled_h = {row.split: row.hours for row in summary.rows if row.split in IN_DOMAIN_SPLITS}
+    if labelled_h:
+        total = sum(labelled_h.values())
+        fractions = " / ".join(f"{100 * labelled_h.get(split, 0) / total:.0f}" for split in IN_DOMAIN_SPLITS)
         plural = "" if summary.blocks == 1 else "s"
-        yield f"Shared out: {summary.blocks:,} block{plural} of about {summary.block_s:g} s, {reached} % of the time"
+        yield f"Reviewed time: {summary.blocks:,} block{plural} of about {summary.block_s:g} s, split {fractions} %"
         if summary.kept_blocks:
-            yield f"  {summary.kept_blocks:,} of them from before: what tested goes on testing. splits.seed deals anew."
+            yield f"  {summary.kept_blocks:,} of them keep their previous split; a new splits.seed assigns all again."
     else:
-        yield "Nothing of the domain is reviewed: all of it is unlabelled. mast budget proposes what to label."
-    if 0 < summary.blocks < len(SHARED):
-        yield "  Too few blocks for three splits: label more, or set splits.block_s lower."
+        yield "No in-domain audio is reviewed, so all of it is unlabelled. mast sample proposes what to annotate."
+    if 0 < summary.blocks < len(IN_DOMAIN_SPLITS):
+        yield "  Too few blocks for three splits: annotate more, or set splits.block_s lower."
     for title, counts in (
-        ("Recordings left out", summary.left_out),
-        ("Boxes left out", summary.boxes_left_out),
+        ("Excluded recordings", summary.excluded),
+        ("Excluded boxes", summary.excluded_boxes),
     ):
         if counts:
             yield f"{title}:"
@@ -142,21 +145,21 @@ def _remarks(summary: SplitsSummary) -> Iterator[str]:
     yield from (f"{count:,} x {remark}" for remark, count in summary.remarks.items())
 
 
-def _shown_order(held_out: Iterable[str]) -> tuple[str, ...]:
-    return (*SHARED, *held_out, *_NO_LABELS)
+def _split_order(held_out: Iterable[str]) -> tuple[str, ...]:
+    return (*IN_DOMAIN_SPLITS, *held_out, *_NO_LABELS)
 
 
-def _read_story(location: str) -> dict[str, Any]:
+def _read_split_metadata(location: str) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     with open_binary(location) as file:
-        return story_of(pq.ParquetFile(file))
+        return split_metadata(pq.ParquetFile(file))
 
 
 def query_chunks(location: str, sql: str) -> list[tuple[Any, ...]]:
-    """Rows of an SQL query over the table, streamed; what does not fit into memory goes to disk.
+    """Return the rows of an SQL query over the table. The table is streamed, and large results spill to disk.
 
-    The query sees `chunk`, and `covered`: the same with `new_s`, the time that no chunk before it had.
+    The query can use `chunk`, and `covered`: the same with `new_s`, the seconds that the previous chunk does not cover.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -176,15 +179,15 @@ def query_chunks(location: str, sql: str) -> list[tuple[Any, ...]]:
 _NO_LABELS = ("guard", "unlabelled")
 _COVERED = """
     WITH covered AS (
-        SELECT *, filled_s - greatest(0, coalesce(lag(start_s + filled_s) OVER (
+        SELECT *, audio_s - greatest(0, coalesce(lag(start_s + audio_s) OVER (
             PARTITION BY recording_id, split ORDER BY index), 0) - start_s) AS new_s
         FROM chunk
     )
 """
 _ROWS = """
-    SELECT split, pool, count(*), sum(boxes)::BIGINT, count(*) FILTER (boxes > 0), count(DISTINCT recording_id),
+    SELECT split, domain, count(*), sum(boxes)::BIGINT, count(*) FILTER (boxes > 0), count(DISTINCT recording_id),
         count(DISTINCT site), sum(new_s) / 3600
-    FROM covered GROUP BY split, pool
+    FROM covered GROUP BY split, domain
 """
 _SITE_DAYS = """
     SELECT coalesce(site, '(no site)'), start_local::DATE AS day, split, sum(new_s) / 3600

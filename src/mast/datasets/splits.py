@@ -1,8 +1,9 @@
-"""What each chunk is for, so that nothing heard in training is heard again in a test.
+"""Assign chunks to splits without leakage between training and test.
 
-Chunks overlap, and a bird goes on singing: chunks drawn at random leak. So time is shared out in blocks: stretches of a
-site's clock go to one split together, and a guard gap stays empty between neighbours of different splits. Labels grow:
-what was shared out before stays where it went, so that no test set becomes something to train on.
+Chunks overlap, and a bird keeps singing, so a random assignment of chunks would leak. Instead, the reviewed time is
+divided into blocks: a block of a site's timeline belongs to one split, and a guard gap separates neighbouring blocks of
+different splits. When annotations are added, previously assigned time keeps its split, so test audio never becomes
+training audio.
 """
 
 from __future__ import annotations
@@ -15,122 +16,121 @@ from fnmatch import translate
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mast.config import HeldOut, Splits
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from mast.types import Floats, Integers, Mask
 
 IN_DOMAIN = "in-domain"
-SHARED = ("train", "val", "test")
-GUARD, UNLABELLED, FIRST_HELD_OUT = 3, 4, 5
-"""Codes of splits beyond the shared ones; `split_names` spells them out."""
+IN_DOMAIN_SPLITS = ("train", "val", "test")
+GUARD, UNLABELLED, FIRST_HELD_OUT_CODE = 3, 4, 5
+"""Codes of the other splits; `split_names` gives their names."""
 
-FREE = -1
-"""In place of a code: not shared out yet."""
+UNASSIGNED = -1
+"""Code of blocks without a split."""
 
 EDGE_S = 0.01
-"""Annotation tables round: a reviewed span reaches this much further than it says."""
+"""Extension of reviewed spans on both sides, since annotation tables round times."""
 
 SHUFFLES = 64
-"""The best of so many ways to share out the blocks is taken: it matters where there are few."""
+"""Number of random assignments of blocks from which the best is chosen; it matters for small numbers of blocks."""
 
 ORIGIN = datetime(2000, 1, 1)
 UNTIMED_S = -3e9
-"""Where on a site's timeline recordings without a clock stand, one after the other: long before all others."""
+"""Position on a site's timeline of the recordings without a clock, one after the other, long before all others."""
 
 
 def split_names(settings: Splits) -> tuple[str, ...]:
-    """Names of all splits in the order of their codes."""
-    return (*SHARED, "guard", "unlabelled", *settings.held_out)
+    """Return the names of all splits in the order of their codes."""
+    return (*IN_DOMAIN_SPLITS, "guard", "unlabelled", *settings.held_out)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A held-out set's conditions, ready to be asked often."""
+class HeldOutRule:
+    """The conditions of a held-out set, with compiled patterns."""
 
     name: str
     conditions: HeldOut
     sites: re.Pattern[str] | None
     paths: re.Pattern[str] | None
 
-    def fits(self, path: str, site: str | None, day: date | None) -> bool:
-        """Whether a recording belongs here; one without a trusted clock fits no dates."""
+    def matches(self, path: str, site: str | None, day: date | None) -> bool:
+        """Return True if a recording belongs to the set; one without a trusted clock matches no date rule."""
         return (
             (self.sites is None or (site is not None and self.sites.match(site) is not None))
             and (self.paths is None or self.paths.match(path) is not None)
-            and self._fits_day(day)
+            and self._matches_day(day)
         )
 
-    def _fits_day(self, day: date | None) -> bool:
-        asked = self.conditions
-        if not (asked.dates or asked.from_date or asked.to_date):
+    def _matches_day(self, day: date | None) -> bool:
+        conditions = self.conditions
+        if not (conditions.dates or conditions.from_date or conditions.to_date):
             return True
-        if day is None or (asked.dates and day not in asked.dates):
+        if day is None or (conditions.dates and day not in conditions.dates):
             return False
-        return (asked.from_date or date.min) <= day <= (asked.to_date or date.max)
+        return (conditions.from_date or date.min) <= day <= (conditions.to_date or date.max)
 
 
-def held_out_rules(settings: Splits) -> tuple[Rule, ...]:
-    """The held-out sets in their order."""
+def held_out_rules(settings: Splits) -> tuple[HeldOutRule, ...]:
+    """Return the rules of the held-out sets in their order."""
     return tuple(
-        Rule(name, item, _any_of(item.sites), _any_of(item.paths)) for name, item in settings.held_out.items()
+        HeldOutRule(name, conditions, _compile_globs(conditions.sites), _compile_globs(conditions.paths))
+        for name, conditions in settings.held_out.items()
     )
 
 
-def pool_of(rules: Iterable[Rule], path: str, site: str | None, day: date | None) -> str:
-    """The first held-out set that a recording fits, or in-domain."""
-    return next((rule.name for rule in rules if rule.fits(path, site, day)), IN_DOMAIN)
+def assign_domain(rules: Iterable[HeldOutRule], path: str, site: str | None, day: date | None) -> str:
+    """Return the first held-out set that a recording matches, or in-domain."""
+    return next((rule.name for rule in rules if rule.matches(path, site, day)), IN_DOMAIN)
 
 
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """Globs as one pattern; capital and small letters count as the same, `*` also stands for slashes."""
+def _compile_globs(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    """Compile globs to one pattern, which ignores case; `*` also matches slashes."""
     return re.compile("|".join(map(translate, patterns)), re.IGNORECASE) if patterns else None
 
 
-def merged(spans: Floats) -> Floats:
-    """Spans in order, those that overlap made one; spans that only touch stay apart. (N, 2) → (M, 2)"""
+def merge_spans(spans: Floats) -> Floats:
+    """Sort spans and merge overlapping ones; spans that only touch stay separate. (N, 2) → (M, 2)"""
     if not len(spans):
         return spans.reshape(0, 2)
     ordered = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
-    reach = np.maximum.accumulate(ordered[:, 1])
-    first = np.flatnonzero(np.append(True, ordered[1:, 0] >= reach[:-1]))
+    latest_end = np.maximum.accumulate(ordered[:, 1])
+    first = np.flatnonzero(np.append(True, ordered[1:, 0] >= latest_end[:-1]))
     return np.stack([ordered[first, 0], np.maximum.reduceat(ordered[:, 1], first)], axis=1)
 
 
 def reviewed_spans(spans: Floats, duration_s: float) -> Floats:
-    """What was looked at of a recording, from spans whose end is NaN where they run to its end. (N, 2) → (M, 2)"""
+    """Return a recording's reviewed spans, merged; an end of NaN stands for the recording's end. (N, 2) → (M, 2)"""
     ends = np.where(np.isnan(spans[:, 1]), np.inf, spans[:, 1])
-    wide = np.stack([spans[:, 0] - EDGE_S, ends + EDGE_S], axis=1).clip(0.0, duration_s)
-    return merged(wide[wide[:, 0] < wide[:, 1]])
+    extended = np.stack([spans[:, 0] - EDGE_S, ends + EDGE_S], axis=1).clip(0.0, duration_s)
+    return merge_spans(extended[extended[:, 0] < extended[:, 1]])
 
 
-def reaches(spans: Floats, start_s: Floats, end_s: Floats) -> tuple[Mask, Mask]:
-    """Which stretches touch any of the spans, and which lie wholly within one. (N,) → (N,), (N,)"""
+def intersects_and_within(spans: Floats, start_s: Floats, end_s: Floats) -> tuple[Mask, Mask]:
+    """Return masks of the intervals that intersect any span, and that lie within one span. (N,) → (N,), (N,)"""
     before = np.searchsorted(spans[:, 1], start_s, side="right")
-    touch = np.searchsorted(spans[:, 0], end_s, side="left") > before
-    here = np.minimum(before, max(0, len(spans) - 1))
-    within = touch & (spans[here, 0] <= start_s) & (end_s <= spans[here, 1]) if len(spans) else touch
-    return touch, within
+    intersects = np.searchsorted(spans[:, 0], end_s, side="left") > before
+    span = np.minimum(before, max(0, len(spans) - 1))
+    within = (
+        intersects & (spans[span, 0] <= start_s) & (end_s <= spans[span, 1]) if len(spans) else intersects
+    )
+    return intersects, within
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """A reviewed recording; `spans` are seconds of its own, `start` its clock if that is trusted."""
+class ReviewedRecording:
+    """A reviewed recording; `spans` (N, 2) are seconds from its start, `start` is its clock time if trusted."""
 
     recording_id: str
     site: str | None
     start: datetime | None
     duration_s: float
     spans: Floats
-    pool: str = IN_DOMAIN
+    domain: str = IN_DOMAIN
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
-    """What of a recording was shared out before: stretches in seconds of its own, and codes of their splits."""
+class AssignedSpans:
+    """Previously assigned spans of a recording, in seconds from its start, and the codes of their splits."""
 
     spans: Floats  # (N, 2)
     split: Integers  # (N,)
@@ -138,204 +138,222 @@ class Dealt:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A site's reviewed time of the domain in blocks: stretches of its timeline, their splits, and gaps to be kept."""
+    """Blocks of a site's in-domain reviewed time: spans of its timeline, their splits, and the guard gaps."""
 
     spans: Floats  # (B, 2) seconds
     split: Integers  # (B,) codes
     gaps: Floats  # (G, 2) seconds
 
     def split_at(self, start_s: Floats, end_s: Floats) -> Integers:
-        """Codes of stretches of reviewed time; those in or across a gap are guard. (N,) → (N,)"""
+        """Return split codes of intervals of reviewed time; intervals that intersect a gap are guard. (N,) → (N,)"""
         block = np.searchsorted(self.spans[:, 0], (start_s + end_s) / 2, side="right") - 1
-        in_gap, _ = reaches(self.gaps, start_s, end_s)
+        in_gap, _ = intersects_and_within(self.gaps, start_s, end_s)
         return np.where(in_gap, GUARD, self.split[block.clip(0)])
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How the reviewed time of the domain is shared out; `positions_s` says where each recording begins."""
+class SplitPlan:
+    """The assignment of in-domain reviewed time to splits; `positions_s` are the recordings' timeline positions."""
 
     blocks: Mapping[str | None, Blocks]
     positions_s: Mapping[str, float]
-    kept: int = 0
-    """Blocks that were there before."""
+    previous_blocks: int = 0
+    """Number of blocks that keep a previous split."""
 
     def block_count(self) -> int:
-        """Blocks of all sites."""
+        """Return the number of blocks of all sites."""
         return sum(len(blocks.split) for blocks in self.blocks.values())
 
 
 def plan_blocks(
-    labelled: Iterable[Labelled], settings: Splits, dealt: Mapping[str, Dealt] = MappingProxyType({})
-) -> Plan:
-    """Cut every site's reviewed time into blocks and share these out; the order of `labelled` does not matter.
+    reviewed: Iterable[ReviewedRecording],
+    settings: Splits,
+    assigned: Mapping[str, AssignedSpans] = MappingProxyType({}),
+) -> SplitPlan:
+    """Divide every site's reviewed time into blocks and assign the blocks to splits.
 
-    Time that was shared out before, as `dealt` tells for each recording, keeps its split, and so does what lies within
-    half a block of it. Held-out recordings are not shared out, but their neighbours by the clock keep the guard gap.
+    The order of `reviewed` does not matter. Time in `assigned`, by recording, keeps its split, and so does time within
+    half a block of it. Held-out recordings are not assigned to blocks, but a guard gap separates them from recordings
+    that are close by the clock.
     """
-    shared: dict[str | None, list[Labelled]] = {}
+    in_domain: dict[str | None, list[ReviewedRecording]] = {}
     held_out: dict[str | None, list[Floats]] = {}
-    for item in sorted(labelled, key=lambda item: item.recording_id):
-        if item.pool == IN_DOMAIN:
-            shared.setdefault(item.site, []).append(item)
-        elif item.start is not None:
-            held_out.setdefault(item.site, []).append(item.spans + _clock_s(item.start))
-    sites = sorted(shared, key=lambda site: (site is not None, site or ""))
+    for recording in sorted(reviewed, key=lambda recording: recording.recording_id):
+        if recording.domain == IN_DOMAIN:
+            in_domain.setdefault(recording.site, []).append(recording)
+        elif recording.start is not None:
+            held_out.setdefault(recording.site, []).append(recording.spans + _clock_s(recording.start))
+    sites = sorted(in_domain, key=lambda site: (site is not None, site or ""))
     positions: dict[str, float] = {}
-    cut: list[tuple[Floats, Integers, Floats]] = []
+    site_blocks: list[tuple[Floats, Integers, Floats]] = []
     for site in sites:
-        positions |= _positions(shared[site])
-        spans = np.concatenate([item.spans + positions[item.recording_id] for item in shared[site]])
-        known = [
-            Dealt(dealt[name].spans + positions[name], dealt[name].split)
-            for name in (item.recording_id for item in shared[site])
-            if name in dealt
+        positions |= _positions(in_domain[site])
+        spans = np.concatenate(
+            [recording.spans + positions[recording.recording_id] for recording in in_domain[site]]
+        )
+        previous = [
+            AssignedSpans(assigned[name].spans + positions[name], assigned[name].split)
+            for name in (recording.recording_id for recording in in_domain[site])
+            if name in assigned
         ]
-        cut.append(_cut(merged(spans), _kept(known, settings), settings.block_s))
-    known_codes = np.concatenate([np.zeros(0, np.int64), *(codes for _, codes, _ in cut)])
-    heard_s = np.concatenate([np.zeros(0), *(heard for _, _, heard in cut)])
-    shares = (settings.train, settings.val, settings.test)
-    codes = share_out(heard_s, shares, settings.seed, known_codes)
+        site_blocks.append(
+            _make_blocks(merge_spans(spans), _keep_previous(previous, settings), settings.block_s)
+        )
+    previous_codes = np.concatenate([np.zeros(0, np.int64), *(codes for _, codes, _ in site_blocks)])
+    audio_s = np.concatenate([np.zeros(0), *(seconds for _, _, seconds in site_blocks)])
+    fractions = (settings.train, settings.val, settings.test)
+    codes = assign_blocks(audio_s, fractions, settings.seed, previous_codes)
     blocks: dict[str | None, Blocks] = {}
-    for site, (spans_s, _, heard) in zip(sites, cut, strict=True):
-        split, codes = codes[: len(heard)], codes[len(heard) :]
-        foreign = np.concatenate([np.zeros((0, 2)), *held_out.get(site, ())])
-        blocks[site] = Blocks(spans_s, split, _gaps(spans_s, split, foreign, settings.guard_s))
-    return Plan(blocks, positions, int((known_codes != FREE).sum()))
+    for site, (spans_s, _, seconds) in zip(sites, site_blocks, strict=True):
+        split, codes = codes[: len(seconds)], codes[len(seconds) :]
+        held_out_s = np.concatenate([np.zeros((0, 2)), *held_out.get(site, ())])
+        blocks[site] = Blocks(spans_s, split, _gaps(spans_s, split, held_out_s, settings.guard_s))
+    return SplitPlan(blocks, positions, int((previous_codes != UNASSIGNED).sum()))
 
 
-def _gaps(spans: Floats, split: Integers, foreign: Floats, guard_s: float) -> Floats:
-    """What stays empty: between near blocks of different splits, and around held-out sound. (B, 2) → (G, 2)"""
+def _gaps(spans: Floats, split: Integers, held_out_s: Floats, guard_s: float) -> Floats:
+    """Return guard gaps: between close blocks of different splits, and around held-out audio. (B, 2) → (G, 2)"""
     ends, starts = spans[:-1, 1], spans[1:, 0]
-    near = (split[:-1] != split[1:]) & (starts - ends < guard_s + 1e-6)
-    middle = ((ends + starts) / 2)[near]
+    is_close = (split[:-1] != split[1:]) & (starts - ends < guard_s + 1e-6)
+    middle = ((ends + starts) / 2)[is_close]
     between = np.stack([middle - guard_s / 2, middle + guard_s / 2], axis=1)
-    return merged(np.concatenate([between, foreign + np.array([-guard_s, guard_s])]))
+    return merge_spans(np.concatenate([between, held_out_s + np.array([-guard_s, guard_s])]))
 
 
 def _clock_s(start: datetime) -> float:
     return (start - ORIGIN).total_seconds()
 
 
-def _positions(labelled: Iterable[Labelled]) -> dict[str, float]:
-    """Seconds on a site's timeline at which its recordings begin: by the clock, or one after the other without it."""
+def _positions(reviewed: Iterable[ReviewedRecording]) -> dict[str, float]:
+    """Return the start of each recording on its site's timeline in s: by the clock, or consecutive without a clock."""
     positions: dict[str, float] = {}
-    at_s = UNTIMED_S
-    for item in labelled:
-        if item.start is not None:
-            positions[item.recording_id] = _clock_s(item.start)
+    next_s = UNTIMED_S
+    for recording in reviewed:
+        if recording.start is not None:
+            positions[recording.recording_id] = _clock_s(recording.start)
         else:
-            positions[item.recording_id] = at_s
-            at_s += item.duration_s
+            positions[recording.recording_id] = next_s
+            next_s += recording.duration_s
     return positions
 
 
-def _kept(known: Sequence[Dealt], settings: Splits) -> Dealt:
-    """Blocks of a site that were there before: stretches of one split with half a block on either side of each.
+def _keep_previous(previous: Sequence[AssignedSpans], settings: Splits) -> AssignedSpans:
+    """Return the previous blocks of a site: spans of one split, extended by half a block on each side.
 
-    Where two of different splits come together, they meet halfway. They overlap only if clocks or sites were corrected.
+    Neighbouring blocks of different splits meet halfway. They overlap only if clocks or sites were corrected.
     """
-    spans = np.concatenate([np.zeros((0, 2)), *(item.spans for item in known)])
-    split = np.concatenate([np.zeros(0, np.int64), *(item.split for item in known)])
-    reach_s = max(settings.block_s, settings.guard_s) / 2
+    spans = np.concatenate([np.zeros((0, 2)), *(assigned.spans for assigned in previous)])
+    split = np.concatenate([np.zeros(0, np.int64), *(assigned.split for assigned in previous)])
+    margin_s = max(settings.block_s, settings.guard_s) / 2
     runs: list[tuple[float, float, int]] = []
     for row in np.argsort(spans[:, 0]):
         (start_s, end_s), code = spans[row], split[row]
-        if runs and code == runs[-1][2] and start_s <= runs[-1][1] + 2 * reach_s:
+        if runs and code == runs[-1][2] and start_s <= runs[-1][1] + 2 * margin_s:
             runs[-1] = (runs[-1][0], max(end_s, runs[-1][1]), code)
         elif not runs or end_s > runs[-1][1]:
             runs.append((start_s, end_s, code))
     begin_s, end_s, codes = np.array(runs).reshape(-1, 3).T
     middle_s = (end_s[:-1] + begin_s[1:]) / 2
-    first_s = np.maximum(begin_s - reach_s, np.append(-np.inf, middle_s)[: len(runs)])
-    last_s = np.minimum(end_s + reach_s, np.append(middle_s, np.inf)[: len(runs)])
-    return Dealt(np.stack([first_s, last_s], axis=1), codes.astype(np.int64))
+    first_s = np.maximum(begin_s - margin_s, np.append(-np.inf, middle_s)[: len(runs)])
+    last_s = np.minimum(end_s + margin_s, np.append(middle_s, np.inf)[: len(runs)])
+    return AssignedSpans(np.stack([first_s, last_s], axis=1), codes.astype(np.int64))
 
 
-def _cut(stretches: Floats, kept: Dealt, block_s: float) -> tuple[Floats, Integers, Floats]:
-    """All blocks of reviewed time in order, their codes if they have one, and how much each has. → (B, 2), (B,), (B,)
+def _make_blocks(
+    spans_s: Floats, previous_blocks: AssignedSpans, block_s: float
+) -> tuple[Floats, Integers, Floats]:
+    """Return all blocks of reviewed time in order, their codes or `UNASSIGNED`, and their reviewed seconds.
 
-    What lies in no block that was there before is cut into new ones, none of them across an old one.
+    Time outside all previous blocks is divided into new blocks; no new block spans a previous one. → (B, 2), (B,), (B,)
     """
-    free = _without(stretches, kept.spans)
-    gap = np.searchsorted(kept.spans[:, 0], free[:, 0])
-    new = [_pieces(free[gap == number], block_s) for number in np.unique(gap)]
-    spans = np.concatenate([kept.spans, *(spans for spans, _ in new)])
-    heard_s = np.concatenate([_heard_s(stretches, kept.spans), *(heard for _, heard in new)])
-    codes = np.append(kept.split, np.full(len(spans) - len(kept.split), FREE))
+    free = _subtract_spans(spans_s, previous_blocks.spans)
+    gap = np.searchsorted(previous_blocks.spans[:, 0], free[:, 0])
+    new = [_new_blocks(free[gap == number], block_s) for number in np.unique(gap)]
+    spans = np.concatenate([previous_blocks.spans, *(spans for spans, _ in new)])
+    audio_s = np.concatenate(
+        [_audio_seconds(spans_s, previous_blocks.spans), *(seconds for _, seconds in new)]
+    )
+    codes = np.append(previous_blocks.split, np.full(len(spans) - len(previous_blocks.split), UNASSIGNED))
     order = np.argsort(spans[:, 0])
-    return spans[order], codes[order], heard_s[order]
+    return spans[order], codes[order], audio_s[order]
 
 
-def _without(stretches: Floats, taken: Floats) -> Floats:
-    """Stretches less those that are taken; both are in order, and none of a kind overlap. (N, 2), (M, 2) → (K, 2)"""
-    edges = np.unique(np.concatenate([stretches, taken]))
+def _subtract_spans(spans_s: Floats, occupied: Floats) -> Floats:
+    """Subtract occupied spans from spans; both are sorted and do not overlap. (N, 2), (M, 2) → (K, 2)"""
+    edges = np.unique(np.concatenate([spans_s, occupied]))
     parts = np.stack([edges[:-1], edges[1:]], axis=1)
     middle = parts.mean(axis=1)
-    is_there, is_taken = reaches(stretches, middle, middle)[1], reaches(taken, middle, middle)[1]
-    return parts[is_there & ~is_taken]
+    is_present, is_occupied = (
+        intersects_and_within(spans_s, middle, middle)[1],
+        intersects_and_within(occupied, middle, middle)[1],
+    )
+    return parts[is_present & ~is_occupied]
 
 
-def _heard_s(stretches: Floats, blocks: Floats) -> Floats:
-    """How much of the stretches lies in each block. (N, 2), (B, 2) → (B,)"""
-    lengths_s = np.stack([np.zeros(len(stretches)), stretches[:, 1] - stretches[:, 0]], axis=1)
-    until_s: Floats = np.interp(blocks, stretches.ravel(), lengths_s.ravel().cumsum())
+def _audio_seconds(spans_s: Floats, blocks: Floats) -> Floats:
+    """Return the seconds of the spans that lie in each block. (N, 2), (B, 2) → (B,)"""
+    lengths_s = np.stack([np.zeros(len(spans_s)), spans_s[:, 1] - spans_s[:, 0]], axis=1)
+    until_s: Floats = np.interp(blocks, spans_s.ravel(), lengths_s.ravel().cumsum())
     return until_s[:, 1] - until_s[:, 0]
 
 
-def _pieces(stretches: Floats, block_s: float) -> tuple[Floats, Floats]:
-    """Blocks of about `block_s` of reviewed time, and how much each has. (N, 2) → (B, 2), (B,)
+def _new_blocks(spans_s: Floats, block_s: float) -> tuple[Floats, Floats]:
+    """Return blocks with about `block_s` of reviewed time, and the reviewed seconds of each. (N, 2) → (B, 2), (B,)
 
-    Long stretches are cut into equal pieces; short ones are gathered for as long as that brings a block nearer to its
-    length. Recordings that run at the same time share their blocks.
+    Long spans are divided into equal pieces; short ones are collected as long as this brings a block closer to
+    `block_s`. Simultaneous recordings are in the same block.
     """
-    pieces = np.maximum(1, np.rint((stretches[:, 1] - stretches[:, 0]) / block_s)).astype(int)
+    pieces = np.maximum(1, np.rint((spans_s[:, 1] - spans_s[:, 0]) / block_s)).astype(int)
     number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    step_s = np.repeat((stretches[:, 1] - stretches[:, 0]) / pieces, pieces)
-    starts = np.repeat(stretches[:, 0], pieces) + number * step_s
-    first, gathered_s = [], np.inf
+    step_s = np.repeat((spans_s[:, 1] - spans_s[:, 0]) / pieces, pieces)
+    starts = np.repeat(spans_s[:, 0], pieces) + number * step_s
+    first, collected_s = [], np.inf
     for index, length_s in enumerate(step_s):
-        if gathered_s + length_s / 2 > block_s:
+        if collected_s + length_s / 2 > block_s:
             first.append(index)
-            gathered_s = 0.0
-        gathered_s += length_s
+            collected_s = 0.0
+        collected_s += length_s
     last = np.array([*first[1:], len(step_s)]) - 1
     return np.stack([starts[first], (starts + step_s)[last]], axis=1), np.add.reduceat(step_s, first)
 
 
-def share_out(heard_s: Floats, shares: Sequence[float], seed: int, known: Integers | None = None) -> Integers:
-    """Codes of blocks, as near to the shares of their time as `SHUFFLES` tries come. (B,) → (B,)
+def assign_blocks(
+    audio_s: Floats, fractions: Sequence[float], seed: int, previous: Integers | None = None
+) -> Integers:
+    """Return split codes of blocks; the best of `SHUFFLES` random assignments approximates `fractions`. (B,) → (B,)
 
-    A block that has a code in `known` keeps it. Every split that lacks time gets a block; where there are too few, the
-    one that lacks most comes first.
+    A block with a code in `previous` keeps it. Every split below its fraction gets a block; if there are too few blocks,
+    the split that is furthest below comes first.
     """
-    best = np.full(len(heard_s), FREE) if known is None else known
-    free, rng, best_miss = np.flatnonzero(best == FREE), np.random.default_rng(seed), np.inf
-    lacking = np.array(shares) - _shares(best, heard_s, len(shares))
-    used = np.argsort(-lacking, kind="stable")[: max(1, (lacking > 0).sum())]
-    for _ in range(SHUFFLES if len(free) else 0):
-        order = rng.permutation(free)
+    best = np.full(len(audio_s), UNASSIGNED) if previous is None else previous
+    unassigned, rng, best_error = np.flatnonzero(best == UNASSIGNED), np.random.default_rng(seed), np.inf
+    missing = np.array(fractions) - _fractions(best, audio_s, len(fractions))
+    used = np.argsort(-missing, kind="stable")[: max(1, (missing > 0).sum())]
+    for _ in range(SHUFFLES if len(unassigned) else 0):
+        order = rng.permutation(unassigned)
         codes = best.copy()
-        codes[order] = used[_portions(heard_s[order], lacking[used])]
-        miss = float(np.abs(_shares(codes, heard_s, len(shares)) - shares).sum())
-        if miss < best_miss - 1e-9:
-            best, best_miss = codes, miss
+        codes[order] = used[_portions(audio_s[order], missing[used])]
+        error = float(np.abs(_fractions(codes, audio_s, len(fractions)) - fractions).sum())
+        if error < best_error - 1e-9:
+            best, best_error = codes, error
     return best
 
 
-def _shares(codes: Integers, heard_s: Floats, splits: int) -> Floats:
-    """Shares of all time that splits have. (B,), (B,) → (splits,)"""
-    is_dealt = codes != FREE
-    shares: Floats = np.bincount(codes[is_dealt], heard_s[is_dealt], splits) / max(heard_s.sum(), 1e-9)
-    return shares
+def _fractions(codes: Integers, audio_s: Floats, splits: int) -> Floats:
+    """Return the fraction of all time that each split has. (B,), (B,) → (splits,)"""
+    is_assigned = codes != UNASSIGNED
+    fractions: Floats = np.bincount(codes[is_assigned], audio_s[is_assigned], splits) / max(
+        audio_s.sum(), 1e-9
+    )
+    return fractions
 
 
-def _portions(heard_s: Floats, shares: Floats) -> Integers:
-    """Which of the shares each block falls to, going along the blocks as they stand. (B,) → (B,)"""
-    goals = np.cumsum(shares[: len(heard_s)])
-    ends_s = np.append(0.0, np.cumsum(heard_s))
+def _portions(audio_s: Floats, fractions: Floats) -> Integers:
+    """Return the index of the split of each block, dividing the blocks in their order. (B,) → (B,)"""
+    targets = np.cumsum(fractions[: len(audio_s)])
+    ends_s = np.append(0.0, np.cumsum(audio_s))
     cuts = [0]
-    for left, goal in zip(range(len(goals) - 1, 0, -1), goals, strict=False):
-        nearest = int(np.abs(ends_s - goal / goals[-1] * ends_s[-1]).argmin())
-        cuts.append(min(max(nearest, cuts[-1] + 1), len(heard_s) - left))
-    return np.repeat(np.arange(len(goals)), np.diff([*cuts, len(heard_s)]))
+    for remaining, target in zip(range(len(targets) - 1, 0, -1), targets, strict=False):
+        nearest = int(np.abs(ends_s - target / targets[-1] * ends_s[-1]).argmin())
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(audio_s) - remaining))
+    return np.repeat(np.arange(len(targets)), np.diff([*cuts, len(audio_s)]))

@@ -1,1 +1,1 @@
-"""Detecting: chunks to boxes, and boxes to the events of whole recordings."""
+"""Detect events in one recording: predict boxes in chunks and stitch them into events."""

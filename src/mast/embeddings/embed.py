@@ -1,53 +1,52 @@
-"""`mast embed`: a vector for every sound that a run has found, by as many processes as there are cores."""
+"""`mast embed`: compute a vector for every event of a run, in one worker process per core or GPU."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mast.detection.found import open_found
-from mast.detection.local import Compute, choose_compute
-from mast.embeddings.boxes import BoxEncoder, Pool
-from mast.embeddings.part import Orders, Written, embed_part, measure_whitening, parts_kept
-from mast.embeddings.table import (
+from mast.embeddings.box_encoder import BoxEncoder, Layers
+from mast.embeddings.vector_table import (
     EMBEDDINGS,
     INDEX_FROM,
-    Story,
+    TableMetadata,
     append,
+    compact_and_index,
     delete_orphans,
-    finish,
     open_or_create,
     parts_in,
 )
-from mast.embeddings.whitening import ENOUGH, read_whitening
+from mast.embeddings.whitening import MIN_SAMPLES, read_whitening
+from mast.embeddings.worker import EmbedConfig, EmbeddedPart, embed_part, finished_parts, fit_table_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
-from mast.recordings.children import Child
-from mast.recordings.crew import work_off
-from mast.storage import held_alone, is_remote, join
+from mast.runs.local import ComputeResources, choose_compute
+from mast.runs.results import open_results
+from mast.storage import exclusive_lock, is_remote, join
+from mast.types import OnStage
+from mast.workers.pool import map_unordered
+from mast.workers.process import WorkerProcess
 
 if TYPE_CHECKING:
     import lance
 
-OnProgress = Callable[[str, float, float | None], None]
-"""`on_progress(stage, done, total)`, in parts."""
 
-TRIES, PAUSE_S = 4, 1.0
-"""So often a part is begun while processes end on the way or a network fails, after pauses that double each time."""
+MAX_ATTEMPTS, PAUSE_S = 4, 1.0
+"""Maximum number of attempts at a part whose process dies or whose network fails; the pause doubles each time."""
 
 SHOWN_REASONS = 5
 
 
 @dataclass
 class EmbedResult:
-    """What is in the table now, and what came of this run: `left_out` counts sounds that have no vector, by reason."""
+    """The contents of the table and the outcome of this call: `excluded` counts events without a vector by reason."""
 
     table: str
     model: str
@@ -57,147 +56,157 @@ class EmbedResult:
     unfinished: int = 0
     has_index: bool = False
     is_whitened: bool = True
-    left_out: Counter[str] = field(default_factory=Counter)
+    excluded: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> str:
-        """The account for a person to read."""
-        lines = [f"{self.events:,} sounds, {self.added:,} of them new, as model {self.model} hears them"]
-        if self.left_out:
-            lines.append(f"{self.left_out.total():,} sounds have no vector:")
-            shown = self.left_out.most_common(SHOWN_REASONS)
+        """Return a readable summary."""
+        lines = [
+            f"{self.events:,} {'event' if self.events == 1 else 'events'}, {self.added:,} new, embedded with "
+            f"model {self.model}"
+        ]
+        if self.excluded:
+            lines.append(
+                f"{self.excluded.total():,} {'event has' if self.excluded.total() == 1 else 'events have'} no vector:"
+            )
+            shown = self.excluded.most_common(SHOWN_REASONS)
             lines += [f"  {count:,} × {reason}" for reason, count in shown]
-            if more := len(self.left_out) - len(shown):
-                lines.append(f"  and {more:,} more reasons")
+            if more := len(self.excluded) - len(shown):
+                lines.append(f"  and {more:,} more {'reason' if more == 1 else 'reasons'}")
         if self.unfinished:
             lines.append(
-                f"{self.unfinished:,} parts of the run are not done yet: finish mast detect, then run this again."
+                f"{self.unfinished:,} {'part of the run is' if self.unfinished == 1 else 'parts of the run are'} not "
+                "finished: finish mast detect, then run this command again."
             )
         if self.events and not self.is_whitened:
             lines.append(
-                f"When the first were written, fewer than {ENOUGH} sounds could be heard: vectors are compared as they "
-                "are, without taking away what all have in common, and tell sounds apart less well."
+                f"The vectors are not whitened, because fewer than {MIN_SAMPLES} events were readable when the first "
+                "were written. They distinguish sounds less well."
             )
-            if self.events >= ENOUGH:
-                lines.append(f"Now there are more: delete {self.table} and run this again.")
-        how = (
-            "with an index" if self.has_index else f"without an index, which begins at {INDEX_FROM:,} sounds"
+            if self.events >= MIN_SAMPLES:
+                lines.append(f"There are more events now: delete {self.table} and run this command again.")
+        index = (
+            "with an index"
+            if self.has_index
+            else f"without an index, which is built from {INDEX_FROM:,} events"
         )
-        return "\n".join([*lines, f"Vectors: {self.table} ({self.width} numbers each, {how})"])
+        return "\n".join([*lines, f"Vectors: {self.table} ({self.width} components each, {index})"])
 
 
 def embed_events(
     events: str,
     model: str,
-    pool: Pool = "last",
+    layers: Layers = "last",
     out: str | None = None,
-    compute: Compute | None = None,
-    on_progress: OnProgress = lambda stage, done, total: None,
+    compute: ComputeResources | None = None,
+    on_progress: OnStage = lambda stage, done, total: None,
 ) -> EmbedResult:
-    """Give every sound of a run its vector, in `embeddings.lance` of the run's folder or in `out`.
+    """Compute a vector for every event of the run `events`, in `embeddings.lance` of its folder or in `out`.
 
-    Run again after whatever stopped it, or after the run has found more, it does what is missing.
+    Called again after an interruption, or after the run has added events, it computes the missing vectors.
     """
-    found = open_found(events)
+    results = open_results(events)
     loaded = load_encoder(model)
     identity, width = loaded.description.identity, loaded.network.shape.width
     location, table = _absolute(model), _absolute(out or join(events, EMBEDDINGS))
-    story = Story(found.fingerprint, identity, pool, width, location)
-    open_or_create(table, story)
-    orders = Orders(_absolute(events), table, location, identity, pool)
-    result = EmbedResult(out or join(events, EMBEDDINGS), identity, width, unfinished=found.unfinished)
-    with held_alone(table, "embed"):
-        dataset = open_or_create(table, story)  # as it is now that it is ours
-        if not is_remote(table):  # elsewhere nobody knows whether another run is writing
+    metadata = TableMetadata(results.fingerprint, identity, layers, width, location)
+    open_or_create(table, metadata)
+    config = EmbedConfig(_absolute(events), table, location, identity, layers)
+    result = EmbedResult(out or join(events, EMBEDDINGS), identity, width, unfinished=results.unfinished)
+    with exclusive_lock(table, "embed"):
+        dataset = open_or_create(table, metadata)  # its current version, now that the lock is held
+        if not is_remote(table):  # on object storage another process may be writing despite the lock
             delete_orphans(dataset)
         done = parts_in(dataset)
         chosen = compute or choose_compute()
         if not done:
             on_progress("sampling", 0, None)
-            measure_whitening(found, BoxEncoder(loaded, pool, chosen.kind), table)
+            fit_table_whitening(results, BoxEncoder(loaded, layers, chosen.kind), table)
         whitening = read_whitening(table)
         result.is_whitened = whitening.is_measured
-        encoder = BoxEncoder(loaded, pool, chosen.kind, whitening)
-        missing = [number for number in found.numbers if number not in done]
-        kept = sorted(parts_kept(found, encoder).intersection(missing))
-        for gathered, number in enumerate(kept, 1):  # nothing is left to hear
-            dataset = _added(dataset, embed_part(found, number, encoder, table), result)
-            on_progress("embedding", gathered, len(missing))
-        crew = _Crew(orders, chosen, sorted({*missing} - {*kept}))
-        with closing(crew.written()) as parts:
-            for written in parts:
-                if written is not None:
-                    dataset = _added(dataset, written, result)
-                on_progress("embedding", len(kept) + crew.done, len(missing))
+        encoder = BoxEncoder(loaded, layers, chosen.kind, whitening)
+        missing = [number for number in results.numbers if number not in done]
+        stored = sorted(finished_parts(results, encoder).intersection(missing))
+        for copied, number in enumerate(stored, 1):  # the vectors exist, so no worker process is needed
+            dataset = _added(dataset, embed_part(results, number, encoder, table), result)
+            on_progress("embedding", copied, len(missing))
+        pool = _EmbeddingPool(config, chosen, sorted({*missing} - {*stored}))
+        with closing(pool.written()) as parts:
+            for part in parts:
+                if part is not None:
+                    dataset = _added(dataset, part, result)
+                on_progress("embedding", len(stored) + pool.done, len(missing))
         on_progress("indexing", 0, None)
-        result.has_index = finish(dataset)
+        result.has_index = compact_and_index(dataset)
         result.events = dataset.count_rows()
     return result
 
 
-def _added(dataset: lance.LanceDataset, written: Written, result: EmbedResult) -> lance.LanceDataset:
-    """The table with a part, which is counted."""
-    result.added += written.events
-    result.left_out += written.left_out
-    return append(dataset, written.fragments) if written.fragments else dataset
+def _added(dataset: lance.LanceDataset, part: EmbeddedPart, result: EmbedResult) -> lance.LanceDataset:
+    """Commit a part to the table, add its counts to `result`, and return the new version of the table."""
+    result.added += part.events
+    result.excluded += part.excluded
+    return append(dataset, part.fragments) if part.fragments else dataset
 
 
 def _absolute(location: str) -> str:
     return location if "://" in location else str(Path(location).absolute())
 
 
-class _Crew:
-    """Child processes that embed parts, each led by a thread; parts come as they are ready."""
+class _EmbeddingPool:
+    """Worker processes that embed parts, each controlled by a thread; parts are yielded as they finish."""
 
-    def __init__(self, orders: Orders, compute: Compute, numbers: Sequence[int]) -> None:
+    def __init__(self, config: EmbedConfig, compute: ComputeResources, numbers: Sequence[int]) -> None:
         self._numbers = numbers
         self._finished = 0
-        self._over = threading.Event()
-        text = json.dumps(asdict(orders))
-        self._children = [
-            Child(
-                "mast.embeddings.part", "embedding", (text, compute.kind, str(number % max(compute.gpus, 1)))
+        self._stopped = threading.Event()
+        arguments = json.dumps(asdict(config))
+        self._workers = [
+            WorkerProcess(
+                "mast.embeddings.worker",
+                "embedding",
+                (arguments, compute.kind, str(number % max(compute.gpus, 1))),
             )
             for number in range(min(compute.processes, len(numbers)))
         ]
-        self._shares = [0.0] * len(self._children)  # of the part that each is at
+        self._fractions = [0.0] * len(self._workers)  # done of each worker's current part
 
     @property
     def done(self) -> float:
-        """Parts that are ready, and how much of those under way."""
-        return self._finished + sum(self._shares)
+        """Number of finished parts, including the finished fractions of current parts."""
+        return self._finished + sum(self._fractions)
 
-    def written(self) -> Generator[Written | None]:
-        """Every part when it is ready, and None now and then in between."""
-        hands = [partial(self._embedded, place) for place in range(len(self._children))]
-        with closing(work_off(iter(self._numbers), hands, self._end)) as parts:
-            for written in parts:
-                self._finished += written is not None
-                yield written
+    def written(self) -> Generator[EmbeddedPart | None]:
+        """Yield each part as it finishes, and None every 0.2 s so that callers can update a progress bar."""
+        workers = [partial(self._embedded, index) for index in range(len(self._workers))]
+        with closing(map_unordered(iter(self._numbers), workers, self._end)) as parts:
+            for part in parts:
+                self._finished += part is not None
+                yield part
 
     def _end(self) -> None:
-        self._over.set()
-        for child in self._children:
-            child.end()
+        self._stopped.set()
+        for worker in self._workers:
+            worker.end()
 
-    def _embedded(self, place: int, number: int) -> Written:
-        """A part, begun again while it may go better the next time."""
-        child = self._children[place]
+    def _embedded(self, index: int, number: int) -> EmbeddedPart:
+        """Embed a part in a worker process, with retries after transient failures."""
+        worker = self._workers[index]
 
-        def on_news(share: float) -> None:
-            self._shares[place] = share
+        def on_progress(fraction: float) -> None:
+            self._fractions[index] = fraction
 
-        for tries in range(TRIES):
-            answer = child.ask({"part": number}, on_news)
+        for attempt in range(MAX_ATTEMPTS):
+            answer = worker.call({"part": number}, on_progress)
             if answer is not None and not answer.get("may_pass"):
                 break
-            self._over.wait(PAUSE_S * 2**tries)
+            self._stopped.wait(PAUSE_S * 2**attempt)
         if answer is None:
             raise MastError(
-                f"Embedding processes end again and again ({child.ending}). If memory is short, have fewer of them "
-                "with --workers. What is done is kept: the same command goes on."
+                f"The embedding processes died {MAX_ATTEMPTS} times ({worker.ending}). If memory is short, use fewer "
+                "processes with --workers. Finished parts are kept: run the same command to resume."
             )
         if "error" in answer:
-            raise StorageError(f"{answer['error']} What is done is kept: the same command goes on.")
-        self._shares[place] = 0.0
-        fragments, events, left_out = answer["written"]
-        return Written(number, fragments, events, Counter(left_out))
+            raise StorageError(f"{answer['error']} Finished parts are kept: run the same command to resume.")
+        self._fractions[index] = 0.0
+        fragments, events, excluded = answer["written"]
+        return EmbeddedPart(number, fragments, events, Counter(excluded))

@@ -1,1 +1,1 @@
-"""How well predicted boxes agree with those of experts, and how sure one can be of it."""
+"""Evaluate predicted boxes against annotations, with bootstrap confidence intervals."""

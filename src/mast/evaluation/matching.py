@@ -1,7 +1,7 @@
-"""Which prediction found which truth: one to one, the highest score first, by an overlap that is at least so large.
+"""Match predictions to ground truth one to one, highest score first, by an overlap of at least `min_overlap`.
 
-A *group* is a chunk or a recording: boxes of different groups never meet. All groups are matched at once, in memory
-that grows with the boxes and not with the pairs that could be made of them.
+A *group* is a chunk or a recording: boxes of different groups are never matched. All groups are matched at once, in
+memory that grows with the number of boxes and not with the number of possible pairs.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from mast.types import Floats, Integers, Mask
+
 OverlapKind = Literal["iou", "iomin", "time"]
 
 PAIRS_AT_ONCE = 2**18
-"""Pairs looked at in one go: enough to keep numpy busy, few enough to stay in the processor's cache."""
+"""Maximum pairs to process at once: enough to keep numpy busy, few enough to fit in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes:
+class GroupedBoxes:
     """Boxes of many groups: `group` (N,), `bounds` (N, 4) of (start, low, end, high), `score` (N,) of predictions only.
 
-    Any unit of time and frequency will do, if predictions and truths share it.
+    Predictions and ground truth may be in any unit of time and frequency, as long as both use the same.
     """
 
     group: Integers
@@ -34,170 +32,201 @@ class Boxes:
     score: Floats | None = None
 
     def __post_init__(self) -> None:
-        """Refuse arrays that do not belong together and boxes that are none."""
+        """Raise ValueError if the arrays differ in length or a box is invalid."""
         boxes = len(self.group)
         if self.group.shape != (boxes,) or self.bounds.shape != (boxes, 4):
             raise ValueError(
-                f"{self.group.shape} groups and {self.bounds.shape} bounds: need (N,) and (N, 4)"
+                f"{self.group.shape} groups and {self.bounds.shape} bounds; the shapes must be (N,) and (N, 4)"
             )
         if not (np.isfinite(self.bounds).all() and (self.bounds[:, :2] <= self.bounds[:, 2:]).all()):
             raise ValueError("bounds must be finite, with start ≤ end and low ≤ high")
         if self.score is not None and (self.score.shape != (boxes,) or not np.isfinite(self.score).all()):
-            raise ValueError(f"need one finite score for each of {boxes} boxes, not {self.score.shape}")
+            raise ValueError(
+                f"each of the {boxes} boxes needs one finite score, not scores of shape {self.score.shape}"
+            )
 
     def __len__(self) -> int:
-        """How many boxes."""
+        """Return the number of boxes."""
         return len(self.group)
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """For each prediction the row of the truth it found, or -1, and their overlap, or 0. (N,), (N,)"""
+    """Row of the ground truth matched by each prediction, or -1, and their overlap, or 0. (N,), (N,)"""
 
-    truth: Integers
+    ground_truth_row: Integers
     overlap: Floats
 
     @property
     def is_hit(self) -> Mask:
-        """Which predictions found a truth. (N,)"""
-        return self.truth >= 0
+        """Mask of the predictions that match ground truth. (N,)"""
+        return self.ground_truth_row >= 0
 
-    def is_found(self, truths: int) -> Mask:
-        """Which of so many truths were found. (M,)"""
-        found = np.zeros(truths, dtype=bool)
-        found[self.truth[self.is_hit]] = True
-        return found
+    def is_recalled(self, count: int) -> Mask:
+        """Return the mask of the matched ground truth, given the number of ground-truth boxes. (M,)"""
+        recalled = np.zeros(count, dtype=bool)
+        recalled[self.ground_truth_row[self.is_hit]] = True
+        return recalled
 
 
 def match(
-    predictions: Boxes, truths: Boxes, overlap: OverlapKind = "iou", min_overlap: float = 0.5
+    predictions: GroupedBoxes,
+    ground_truth: GroupedBoxes,
+    overlap: OverlapKind = "iou",
+    min_overlap: float = 0.5,
 ) -> Matches:
-    """Let each prediction, by falling score, take the free truth of its group that it overlaps most (paper, Evaluation).
+    """Match each prediction, by falling score, to the unmatched ground truth of its group that it overlaps most.
 
-    The paper leaves the matching open; these are COCO's rules, ties included: of equal scores the earlier row comes
-    first, of equal overlaps the later truth is taken. So leaving out all predictions below a score changes nothing for
-    the others.
+    The paper (Evaluation) leaves the matching open; these are COCO's rules, ties included: among equal scores the
+    earlier row comes first, among equal overlaps the later ground truth is taken. So removing all predictions below a
+    score does not change the matches of the others.
+
+    Args:
+        predictions: Boxes with scores.
+        ground_truth: Boxes to match, in the same units.
+        overlap: "iou", "iomin" (intersection over the smaller area) or "time" (IoU in time only).
+        min_overlap: Minimum overlap of a match, above 0 and at most 1.
+
+    Returns:
+        Row of the matched ground truth and overlap, for each prediction.
+
+    Raises:
+        ValueError: If predictions have no scores or `min_overlap` is out of range.
     """
     if predictions.score is None:
-        raise ValueError("predictions need scores to be matched")
+        raise ValueError("predictions must have scores to be matched")
     if not 0 < min_overlap <= 1:
-        raise ValueError(f"a least overlap of {min_overlap} is not above 0 and at most 1")
-    prediction, truth, shared = _overlapping(predictions, truths, overlap, min_overlap)
+        raise ValueError(f"min_overlap is {min_overlap}; it must be above 0 and at most 1")
+    prediction, ground_truth_row, overlaps = _overlapping(predictions, ground_truth, overlap, min_overlap)
     rank = np.empty(len(predictions), dtype=np.int64)
     rank[np.argsort(-predictions.score, kind="stable")] = np.arange(len(predictions))
-    order = np.lexsort((-truth, -shared, rank[prediction]))
-    return _greedy(prediction[order], truth[order], shared[order], len(predictions), len(truths))
+    order = np.lexsort((-ground_truth_row, -overlaps, rank[prediction]))
+    return _greedy(
+        prediction[order], ground_truth_row[order], overlaps[order], len(predictions), len(ground_truth)
+    )
 
 
-def _greedy(prediction: Integers, truth: Integers, shared: Floats, predictions: int, truths: int) -> Matches:
-    """Choose among pairs that stand by rank of the prediction, its best truth first. (K,) each
+def _greedy(
+    prediction: Integers, ground_truth_row: Integers, overlaps: Floats, predictions: int, ground_truth: int
+) -> Matches:
+    """Select matches from candidate pairs, sorted by rank of the prediction, its best ground truth first. (K,) each
 
-    In each round every prediction whose best free truth no prediction before it could still take, takes it: what
-    happens to the others cannot change that. The first prediction left always can, so the rounds end; there are as
-    many as the longest chain of rivals has members, a handful in practice.
+    In each round, every prediction whose best unmatched ground truth is not the candidate of an earlier prediction
+    takes it: no other match can change that. The first remaining prediction always takes one, so the rounds end; their
+    number is the length of the longest chain of competing predictions, a handful in practice.
     """
     matches = Matches(np.full(predictions, -1, dtype=np.int64), np.zeros(predictions))
-    first = np.empty(truths, dtype=np.int64)
-    is_free = np.ones(truths, dtype=bool)
+    first = np.empty(ground_truth, dtype=np.int64)
+    is_free = np.ones(ground_truth, dtype=bool)
     while len(prediction):
         is_best = np.append(True, prediction[1:] != prediction[:-1])
-        first[truth[::-1]] = prediction[::-1]  # the last written stays: the prediction of the highest rank
-        wins = is_best & (first[truth] == prediction)
-        matches.truth[prediction[wins]] = truth[wins]
-        matches.overlap[prediction[wins]] = shared[wins]
-        is_free[truth[wins]] = False
-        is_open = is_free[truth] & ~matches.is_hit[prediction]
-        prediction, truth, shared = prediction[is_open], truth[is_open], shared[is_open]
+        first[ground_truth_row[::-1]] = prediction[
+            ::-1
+        ]  # the last write wins: the prediction of the highest rank
+        wins = is_best & (first[ground_truth_row] == prediction)
+        matches.ground_truth_row[prediction[wins]] = ground_truth_row[wins]
+        matches.overlap[prediction[wins]] = overlaps[wins]
+        is_free[ground_truth_row[wins]] = False
+        is_open = is_free[ground_truth_row] & ~matches.is_hit[prediction]
+        prediction, ground_truth_row, overlaps = (
+            prediction[is_open],
+            ground_truth_row[is_open],
+            overlaps[is_open],
+        )
     return matches
 
 
 def _overlapping(
-    predictions: Boxes, truths: Boxes, overlap: OverlapKind, min_overlap: float
+    predictions: GroupedBoxes, ground_truth: GroupedBoxes, overlap: OverlapKind, min_overlap: float
 ) -> tuple[Integers, Integers, Floats]:
-    """All pairs that overlap enough: rows of predictions, rows of truths, overlaps. (K,), (K,), (K,)"""
-    found = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))]
-    for prediction, truth in _meeting_in_time(predictions, truths):
-        shared = OVERLAPS[overlap](predictions.bounds[prediction], truths.bounds[truth])
-        enough = shared >= min_overlap
-        found.append((prediction[enough], truth[enough], shared[enough]))
-    predicted, true, overlaps = (np.concatenate(column) for column in zip(*found, strict=True))
-    return predicted, true, overlaps
+    """Return all pairs that overlap enough: rows of predictions, rows of ground truth, overlaps. (K,), (K,), (K,)"""
+    pairs = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))]
+    for prediction, ground_truth_row in _candidate_pairs(predictions, ground_truth):
+        overlaps = OVERLAPS[overlap](predictions.bounds[prediction], ground_truth.bounds[ground_truth_row])
+        enough = overlaps >= min_overlap
+        pairs.append((prediction[enough], ground_truth_row[enough], overlaps[enough]))
+    predicted, ground_truth_rows, overlaps = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    return predicted, ground_truth_rows, overlaps
 
 
-def _meeting_in_time(predictions: Boxes, truths: Boxes) -> Iterator[tuple[Integers, Integers]]:
-    """Pairs of rows that share a group and may share time, a block after the other: no pair that does is left out.
+def _candidate_pairs(
+    predictions: GroupedBoxes, ground_truth: GroupedBoxes
+) -> Iterator[tuple[Integers, Integers]]:
+    """Yield blocks of row pairs of one group that may overlap in time; no pair that overlaps is omitted.
 
-    All groups are laid on one line, each with room to spare. There the truths that start before a prediction's end,
-    and whose furthest end so far lies beyond its start, stand side by side.
+    All groups are placed on one line, far apart. On it, the ground truth that starts before a prediction's end, and
+    whose running maximum end is after its start, is a contiguous range.
     """
-    if not (len(predictions) and len(truths)):
+    if not (len(predictions) and len(ground_truth)):
         return
-    spans = _on_one_line(predictions, truths)
-    room = 4 * np.spacing(spans.max())  # what rounding can do to a place on the line
-    predicted, true = spans[: len(predictions)], spans[len(predictions) :]
-    by_start = np.argsort(true[:, 0], kind="stable")
-    begin = np.searchsorted(np.maximum.accumulate(true[by_start, 1]), predicted[:, 0] - room)
-    end = np.searchsorted(true[by_start, 0], predicted[:, 1] + room)
+    spans = _place_on_one_line(predictions, ground_truth)
+    tolerance = 4 * np.spacing(spans.max())  # bound of the rounding error on the line
+    prediction_spans, ground_truth_spans = spans[: len(predictions)], spans[len(predictions) :]
+    by_start = np.argsort(ground_truth_spans[:, 0], kind="stable")
+    begin = np.searchsorted(
+        np.maximum.accumulate(ground_truth_spans[by_start, 1]), prediction_spans[:, 0] - tolerance
+    )
+    end = np.searchsorted(ground_truth_spans[by_start, 0], prediction_spans[:, 1] + tolerance)
     count = np.maximum(end - begin, 0)
     total = np.cumsum(count)
     row = 0
     while row < len(predictions):
         done = total[row] - count[row]
-        until = max(int(np.searchsorted(total, done + PAIRS_AT_ONCE, side="right")), row + 1)
-        here = count[row:until]
-        prediction = np.repeat(np.arange(row, until), here)
-        place = np.arange(len(prediction)) + np.repeat(
-            begin[row:until] - (total[row:until] - here - done), here
+        end_row = max(int(np.searchsorted(total, done + PAIRS_AT_ONCE, side="right")), row + 1)
+        block_count = count[row:end_row]
+        prediction = np.repeat(np.arange(row, end_row), block_count)
+        position = np.arange(len(prediction)) + np.repeat(
+            begin[row:end_row] - (total[row:end_row] - block_count - done), block_count
         )
-        yield prediction, by_start[place]
-        row = until
+        yield prediction, by_start[position]
+        row = end_row
 
 
-def _on_one_line(predictions: Boxes, truths: Boxes) -> Floats:
-    """Start and end of all boxes, predictions first, on a line where groups follow each other far apart. (N + M, 2)"""
-    group = np.unique(np.concatenate([predictions.group, truths.group]), return_inverse=True)[1]
-    spans = np.concatenate([predictions.bounds[:, ::2], truths.bounds[:, ::2]])
+def _place_on_one_line(predictions: GroupedBoxes, ground_truth: GroupedBoxes) -> Floats:
+    """Return the start and end of all boxes, predictions first, on a line with the groups far apart. (N + M, 2)"""
+    group = np.unique(np.concatenate([predictions.group, ground_truth.group]), return_inverse=True)[1]
+    spans = np.concatenate([predictions.bounds[:, ::2], ground_truth.bounds[:, ::2]])
     longest = np.ptp(spans) or 1.0
     line: Floats = (spans - spans.min()) + 2 * longest * group[:, None]
     return line
 
 
-def _iou(boxes: Floats, others: Floats) -> Floats:
-    """Shared area over joint area."""
-    shared = _shared(boxes, others)
-    return _share(shared, _area(boxes) + _area(others) - shared)
+def _iou(boxes: Floats, other_boxes: Floats) -> Floats:
+    """Return the intersection area over the union area."""
+    overlaps = _intersection(boxes, other_boxes)
+    return _ratio(overlaps, _area(boxes) + _area(other_boxes) - overlaps)
 
 
-def _iomin(boxes: Floats, others: Floats) -> Floats:
-    """Shared area over the smaller area: 1 for a box inside the other, however loose."""
-    return _share(_shared(boxes, others), np.minimum(_area(boxes), _area(others)))
+def _iomin(boxes: Floats, other_boxes: Floats) -> Floats:
+    """Return the intersection area over the smaller area: 1 for a box inside the other."""
+    return _ratio(_intersection(boxes, other_boxes), np.minimum(_area(boxes), _area(other_boxes)))
 
 
-def _time(boxes: Floats, others: Floats) -> Floats:
-    """Shared time over joint time, whatever the frequencies."""
-    shared = _shared_side(boxes, others, 0)
-    return _share(shared, (boxes[:, 2] - boxes[:, 0]) + (others[:, 2] - others[:, 0]) - shared)
+def _time(boxes: Floats, other_boxes: Floats) -> Floats:
+    """Return the shared time over the joint time, regardless of frequency."""
+    overlaps = _intersection_length(boxes, other_boxes, 0)
+    return _ratio(overlaps, (boxes[:, 2] - boxes[:, 0]) + (other_boxes[:, 2] - other_boxes[:, 0]) - overlaps)
 
 
 OVERLAPS = {"iou": _iou, "iomin": _iomin, "time": _time}
-"""Ways to measure how well two boxes agree, row by row. (K, 4), (K, 4) → (K,)"""
+"""Overlap functions of two boxes, row by row. (K, 4), (K, 4) → (K,)"""
 
 
 def _area(boxes: Floats) -> Floats:
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
 
 
-def _shared(boxes: Floats, others: Floats) -> Floats:
-    return _shared_side(boxes, others, 0) * _shared_side(boxes, others, 1)
+def _intersection(boxes: Floats, other_boxes: Floats) -> Floats:
+    return _intersection_length(boxes, other_boxes, 0) * _intersection_length(boxes, other_boxes, 1)
 
 
-def _shared_side(boxes: Floats, others: Floats, side: int) -> Floats:
-    """How much two boxes share of time (0) or frequency (1)."""
-    end = np.minimum(boxes[:, side + 2], others[:, side + 2])
-    shared: Floats = np.maximum(end - np.maximum(boxes[:, side], others[:, side]), 0)
-    return shared
+def _intersection_length(boxes: Floats, other_boxes: Floats, side: int) -> Floats:
+    """Return the intersection of two boxes in time (side 0) or frequency (side 1)."""
+    end = np.minimum(boxes[:, side + 2], other_boxes[:, side + 2])
+    overlaps: Floats = np.maximum(end - np.maximum(boxes[:, side], other_boxes[:, side]), 0)
+    return overlaps
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
-    """Part of a whole, 0 of nothing."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _ratio(part: Floats, total: Floats) -> Floats:
+    """Divide elementwise; 0 where the denominator is 0."""
+    return np.divide(part, total, out=np.zeros_like(part), where=total > 0)

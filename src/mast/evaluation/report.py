@@ -1,4 +1,4 @@
-"""An evaluation as one page that an ecologist can read, look at and listen to."""
+"""Write an evaluation as one HTML page with metrics, spectrograms and audio."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mast.evaluation.figures import SetResults
+from mast.evaluation.error_examples import ErrorTile, tile_of, worst_errors
+from mast.evaluation.evaluation_set import EvaluationSet
 from mast.evaluation.results import REPORT, Results
-from mast.evaluation.trial import Trial
-from mast.evaluation.worst import Tile, tile_of, worst_mistakes
-from mast.pictures.curves import Line, draw_calibration, draw_precision_recall
-from mast.pictures.html import picture_uri, render_page
-from mast.recordings.store import AudioStore
-from mast.storage import join, written_whole
+from mast.evaluation.set_metrics import SetResults
+from mast.plotting.curves import Line, plot_calibration, plot_precision_recall
+from mast.plotting.html import figure_data_uri, render_page
+from mast.storage import atomic_write, join
+from mast.store.audio_store import AudioStore
 
 TITLES = {"test": "In-domain test", "val": "Validation", "train": "Training"}
-WAYS = {
-    "iou": "Box by box (the paper’s way)",
+MATCHING_TITLES = {
+    "iou": "Box by box (as in the paper)",
     "iomin": "Loose boxes",
     "time": "Time only",
     "recordings": "Whole recordings",
@@ -25,81 +25,92 @@ WAYS = {
 STRATA = {
     "site": "By site",
     "hour": "By hour of the recorder’s clock",
-    "band": "By middle frequency",
+    "band": "By centre frequency",
     "duration": "By duration",
-    "signal_to_noise": "By loudness above the background",
+    "signal_to_noise": "By signal-to-noise ratio",
     "label": "By label",
 }
 HEADLINE = {
     "precision": "Precision",
     "recall": "Recall",
     "f1": "F1",
-    "ap_101_points": "AP",
+    "average_precision_coco": "AP",
     "mean_iou": "Mean IoU",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Mistakes:
-    """Tiles of one test set."""
+class ErrorExamples:
+    """Error examples of one test set."""
 
-    misses: list[Tile]
-    alarms: list[Tile]
+    misses: list[ErrorTile]
+    false_positives: list[ErrorTile]
 
 
 def title_of(name: str) -> str:
-    """What to call a split: a held-out set is sound of another kind than that of training."""
+    """Return the title of a split; a held-out set differs in distribution from the training data."""
     return TITLES.get(name, f"Under shift: {name}")
 
 
-def write_report(folder: str, results: Results, sets: Sequence[Trial], store: AudioStore) -> None:
-    """Write the page beside the results, with the worst mistakes of each set to look at and listen to."""
-    mistakes = []
-    for trial in sets:
-        missed, alarms = worst_mistakes(trial, results.threshold)
-        mistakes.append(
-            Mistakes([tile_of(item, store) for item in missed], [tile_of(item, store) for item in alarms])
+def write_report(folder: str, results: Results, sets: Sequence[EvaluationSet], store: AudioStore) -> None:
+    """Write the page next to the results, with spectrograms and audio of the worst errors of each set."""
+    errors = []
+    for evaluation_set in sets:
+        misses, false_positives = worst_errors(evaluation_set, results.threshold)
+        errors.append(
+            ErrorExamples(
+                [tile_of(example, store) for example in misses],
+                [tile_of(example, store) for example in false_positives],
+            )
         )
-    with written_whole(join(folder, REPORT)) as file:
-        file.write(report_page(results, mistakes).encode())
+    with atomic_write(join(folder, REPORT)) as file:
+        file.write(report_page(results, errors).encode())
 
 
-def report_page(results: Results, mistakes: Sequence[Mistakes]) -> str:
-    """The page: numbers first, then curves, other ways to count, strata and mistakes."""
+def report_page(results: Results, errors: Sequence[ErrorExamples]) -> str:
+    """Render the page: metrics first, then curves, other matching modes, strata and errors."""
     values: dict[str, Any] = {
         "results": results,
-        "sets": list(zip(results.sets, mistakes, strict=True)),
+        "sets": list(zip(results.sets, errors, strict=True)),
         "title_of": title_of,
-        "sentence": sentence,
+        "sentence": headline_sentence,
         "headline": HEADLINE,
-        "ways": WAYS,
+        "matching_modes": MATCHING_TITLES,
         "strata": STRATA,
-        "precision_recall": picture_uri(draw_precision_recall([_tradeoff(item) for item in results.sets])),
-        "calibration": picture_uri(draw_calibration([_calibration(item) for item in results.sets])),
+        "precision_recall": figure_data_uri(
+            plot_precision_recall([_tradeoff(set_results) for set_results in results.sets])
+        ),
+        "calibration": figure_data_uri(
+            plot_calibration([_calibration(set_results) for set_results in results.sets])
+        ),
     }
     return render_page("report.html", values)
 
 
-def sentence(item: SetResults) -> str:
-    """The headline numbers of a set in plain words."""
-    figures = item.ways["iou"]
-    if not figures.truths:
-        return f"Experts drew no box here; the model drew {figures.predictions:,}, all of them false alarms."
-    found = round(100 * figures.numbers["recall"].value)
-    if not figures.predictions:
-        return f"The model drew no box; experts drew {figures.truths:,}."
-    right = round(100 * figures.numbers["precision"].value)
+def headline_sentence(set_results: SetResults) -> str:
+    """Summarise precision and recall of a set in plain words."""
+    metrics = set_results.matching_modes["iou"]
+    if not metrics.ground_truth:
+        return f"This set has no annotations. False positives: {metrics.predictions:,}."
+    recalled = round(100 * metrics.metrics["recall"].value)
+    if not metrics.predictions:
+        return f"The model detected nothing. Annotated boxes: {metrics.ground_truth:,}."
+    correct = round(100 * metrics.metrics["precision"].value)
     return (
-        f"Of 100 sounds that experts drew, the model finds {found}. "
-        f"Of 100 boxes that the model draws, {right} are at such a sound."
+        f"The model detected {recalled} of every 100 annotated boxes. "
+        f"Of every 100 boxes that it predicted, {correct} match an annotation."
     )
 
 
-def _tradeoff(item: SetResults) -> Line:
-    numbers = item.ways["iou"].numbers
-    chosen = (numbers["recall"].value, numbers["precision"].value)
-    return Line(title_of(item.name), item.curves.recall, item.curves.precision, chosen)
+def _tradeoff(set_results: SetResults) -> Line:
+    values = set_results.matching_modes["iou"].metrics
+    operating_point = (values["recall"].value, values["precision"].value)
+    return Line(
+        title_of(set_results.name), set_results.curves.recall, set_results.curves.precision, operating_point
+    )
 
 
-def _calibration(item: SetResults) -> Line:
-    return Line(title_of(item.name), item.curves.calibration_score, item.curves.calibration_hits)
+def _calibration(set_results: SetResults) -> Line:
+    return Line(
+        title_of(set_results.name), set_results.curves.calibration_score, set_results.curves.calibration_hits
+    )

@@ -1,1 +1,1 @@
-"""Networks and how they are kept: encoder, masked autoencoder, detector, checkpoints."""
+"""Networks and checkpoints: encoder, masked autoencoder, detector, inference engines."""

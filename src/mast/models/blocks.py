@@ -1,7 +1,7 @@
-"""The convolutions that adapter, pyramid and head are made of; maps are (B, C, F, T), kernels (frequency, time).
+"""Convolution blocks of adapter, pyramid and head; maps are (B, C, F, T), kernels (frequency, time).
 
-Every convolution is followed by a BatchNorm, which `mast.models.folding` merges into it for inference. A
-normalisation that has to look at each picture, such as GroupNorm, could not go away like that.
+Every convolution is followed by a BatchNorm, which `mast.models.fuse` fuses into it for inference. A normalisation with
+statistics of each input, such as GroupNorm, cannot be fused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 CHANNELS = 256
-"""Channels of every map from the adapter on (paper, Adapter Designs); a tiny encoder gets fewer."""
+"""Channels of the feature maps of adapter, pyramid and head (paper, Adapter Designs); fewer for a tiny encoder."""
 
 SQUARE, ALONG_TIME, ALONG_FREQUENCY, POINT = (3, 3), (1, 3), (3, 1), (1, 1)
 """Kernels (frequency, time)."""
@@ -20,7 +20,7 @@ SQUARE, ALONG_TIME, ALONG_FREQUENCY, POINT = (3, 3), (1, 3), (3, 1), (1, 1)
 def convolution(
     channels: int, new_channels: int, kernel: tuple[int, int] = SQUARE, step: int = 1
 ) -> nn.Conv2d:
-    """A convolution that keeps the size of a map, or divides it by `step`; the BatchNorm behind it has the bias."""
+    """Create a convolution that keeps the map size, or divides it by `step`; the BatchNorm after it has the bias."""
     padding = (kernel[0] // 2, kernel[1] // 2)
     return nn.Conv2d(channels, new_channels, kernel, step, padding, bias=False)
 
@@ -34,13 +34,13 @@ class ConvNorm(nn.Module):
         self.norm = nn.BatchNorm2d(conv.out_channels)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, C, F, T) → (B, C', F', T')"""
+        """Apply convolution and BatchNorm. (B, C, F, T) → (B, C', F', T')"""
         normed: Tensor = self.norm(self.conv(features))
         return normed
 
 
-class Residual(nn.Module):
-    """What two 3×3 convolutions add to a map; `inner` channels make it a bottleneck between two 1×1."""
+class ResidualBlock(nn.Module):
+    """Residual block of two 3×3 convolutions, or with `inner` channels a bottleneck of 1×1, 3×3 and 1×1."""
 
     def __init__(self, channels: int, inner: int | None = None) -> None:
         super().__init__()
@@ -55,16 +55,16 @@ class Residual(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, C, F, T) → (B, C, F, T)"""
+        """Apply the block. (B, C, F, T) → (B, C, F, T)"""
         first, *others = self.layers
-        added: Tensor = first(features)
+        residual: Tensor = first(features)
         for layer in others:
-            added = layer(added.relu())
-        return (features + added).relu()
+            residual = layer(residual.relu())
+        return (features + residual).relu()
 
 
-class Separable(nn.Module):
-    """3×1, then 1×3, with nothing between to keep the two from being one filter (paper, Separability Analysis)."""
+class SeparableConv(nn.Module):
+    """3×1 then 1×3 convolution without activation between them, a separable filter (paper, Separability Analysis)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -72,13 +72,13 @@ class Separable(nn.Module):
         self.along_time = ConvNorm(convolution(channels, channels, ALONG_TIME))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, C, F, T) → (B, C, F, T)"""
+        """Apply the block. (B, C, F, T) → (B, C, F, T)"""
         filtered: Tensor = self.along_time(self.along_frequency(features))
         return filtered.relu()
 
 
-class Smoothing(nn.Module):
-    """3×3, 3×1 and 1×3 side by side, summed (paper, Neck and fusion); folded, the three are one 3×3 convolution."""
+class SmoothingConv(nn.Module):
+    """Sum of parallel 3×3, 3×1 and 1×3 convolutions (paper, Neck and fusion); fusing merges them to one 3×3."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -87,16 +87,16 @@ class Smoothing(nn.Module):
         self.along_time = ConvNorm(convolution(channels, channels, ALONG_TIME))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, C, F, T) → (B, C, F, T)"""
+        """Apply the block. (B, C, F, T) → (B, C, F, T)"""
         summed: Tensor = self.square(features) + self.along_frequency(features) + self.along_time(features)
         return summed.relu()
 
 
 class LevelConvNorm(nn.Module):
-    """A convolution that all levels share, with a BatchNorm for each.
+    """A convolution shared by all levels, with a BatchNorm for each level.
 
-    Levels differ in what they hold. One BatchNorm would normalise each by its own statistics in training, and all by
-    a mixture of them afterwards.
+    The statistics of levels differ. A shared BatchNorm would normalise each level by its own batch statistics in
+    training, and all levels by a mixture of them in evaluation.
     """
 
     def __init__(self, conv: nn.Conv2d, levels: int) -> None:
@@ -105,6 +105,6 @@ class LevelConvNorm(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm2d(conv.out_channels) for _ in range(levels))
 
     def forward(self, features: Tensor, level: int) -> Tensor:
-        """(B, C, F, T) → (B, C', F, T)"""
+        """Apply the convolution and the BatchNorm of a level. (B, C, F, T) → (B, C', F, T)"""
         normed: Tensor = self.norms[level](self.conv(features))
         return normed

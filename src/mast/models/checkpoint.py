@@ -1,7 +1,7 @@
-"""A model at rest: a folder with `weights.safetensors` and `model.json`, on disk, on s3:// or on the Hugging Face Hub.
+"""Save and load models: a folder with `weights.safetensors` and `model.json`, on disk, s3:// or the Hugging Face Hub.
 
-`model.json` is written last, so its existence means that the model is whole, and it knows the fingerprint of its
-weights, so that the two files never belong to different models unnoticed.
+`model.json` is written last, so its existence means that the model is complete. It contains the fingerprint of the
+weights, so a mismatch between the two files is detected.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ import torch
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from torch import Tensor
 
-import mast
 from mast.config import Chunking, Spectrogram
 from mast.errors import ConfigError, MissingExtraError, StorageError
+from mast.models.location import DESCRIPTION, HUB, WEIGHTS, missing_reason
 from mast.normalisation import Normalisation
-from mast.storage import exists, is_folder, join, open_binary, written_whole
+from mast.storage import atomic_write, join, open_binary
+from mast.version import __version__
 
 Kind = Literal["encoder", "masked-autoencoder", "detector"]
 
-WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 FORMAT = 1
-"""Changes whenever an older MAST could misread what a newer one writes."""
+"""Version of the format; increase it when an older MAST could misread a newer model."""
 
-HUB = "hf://"
 _HUB_ADDRESS = re.compile(r"hf://(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^@\s]+))?/?")
-_BLOCK_BYTES = 1 << 24  # a request to an object store; one read of everything would be many small ones
+_BLOCK_BYTES = 1 << 24  # one request to an object store; reading all at once would send many small requests
 
 
 def installed_versions() -> dict[str, str]:
-    """What a model is made with."""
-    return {"mast": mast.__version__, "torch": torch.__version__}
+    """Return the versions of MAST and torch."""
+    return {"mast": __version__, "torch": torch.__version__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """All about a model but its weights: what it is built like, how it hears, and where it comes from.
+class ModelInfo:
+    """Metadata of a model: architecture, input format and provenance.
 
-    `architecture` holds plain values to build the network from; `data` is the fingerprint of the prepared audio it
-    learned from; `parent` is the identity of the model it started from; `weights` is the fingerprint of its weights,
-    known once it is saved.
+    `architecture` holds plain values to build the network from; `data` is the fingerprint of the prepared training audio;
+    `parent` is the identity of the model that training started from; `weights` is the fingerprint of the weights, None
+    until the model is saved.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -68,12 +67,12 @@ class Description:
 
     @property
     def identity(self) -> str:
-        """A short name for all that decides what the model makes of a sound: weights, architecture, scaling, grid.
+        """Short hash of everything that determines predictions: weights, architecture, normalisation, input grid.
 
-        Where the numbers of the scaling come from, and how far chunks are apart, do not count.
+        The provenance of the normalisation and the hop between chunks are not included.
         """
         if self.weights is None:
-            raise ValueError("a model has an identity once it is saved")
+            raise ValueError("A model has no identity before it is saved: call save_model first.")
         scaling = asdict(self.normalisation) if self.normalisation else {}
         scaling.pop("provenance", None)
         grid = [self.spectrogram.model_dump(), self.chunking.sample_rate_hz, self.chunking.chunk_s]
@@ -81,35 +80,35 @@ class Description:
         return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def save_model(location: str, description: Description, tensors: Mapping[str, Tensor]) -> Description:
-    """Write a model to a folder or s3://, replacing one that is there; returns the description with its fingerprint.
+def save_model(location: str, description: ModelInfo, tensors: Mapping[str, Tensor]) -> ModelInfo:
+    """Write a model to a folder or s3://, replacing an existing one; return its metadata with the fingerprint.
 
-    Tensors of any device and layout are written as they read, contiguous and each for itself.
+    Tensors of any device and memory layout are written as separate contiguous tensors.
     """
     from safetensors.torch import save
 
     if location.startswith(HUB):
         raise ConfigError(
-            f"{location}: models are written to a folder or to s3://. Publish one with: hf upload owner/name FOLDER"
+            f"{location}: models are written to a folder or to s3://. Publish a folder with: hf upload owner/name FOLDER"
         )
-    plain = {
+    contiguous = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    data = save(plain)
+    data = save(contiguous)
     written = replace(description, weights=_fingerprint(data), format_version=FORMAT)
     try:
-        with written_whole(join(location, WEIGHTS)) as file:
+        with atomic_write(join(location, WEIGHTS)) as file:
             file.write(data)
-        with written_whole(join(location, DESCRIPTION)) as file:
+        with atomic_write(join(location, DESCRIPTION)) as file:
             file.write(_adapter().dump_json(written, indent=2) + b"\n")
     except OSError as error:
         raise StorageError(f"{location}: the model cannot be written: {error}") from error
     return written
 
 
-def load_model(location: str) -> tuple[Description, dict[str, Tensor]]:
-    """A model from a folder, s3://bucket/prefix, hf://owner/name or hf://owner/name@revision, checked to be whole."""
+def load_model(location: str) -> tuple[ModelInfo, dict[str, Tensor]]:
+    """Load and verify a model from a folder, s3://bucket/prefix, hf://owner/name or hf://owner/name@revision."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -120,27 +119,27 @@ def load_model(location: str) -> tuple[Description, dict[str, Tensor]]:
         tensors = load(data)
     except SafetensorError as error:
         raise StorageError(
-            f"{location}: {WEIGHTS} is damaged or cut short ({error}). Copy or download the model again."
+            f"{location}: {WEIGHTS} is damaged or truncated ({error}). Copy or download the model again."
         ) from None
     if _fingerprint(data) != description.weights:
         raise StorageError(
-            f"{location}: {WEIGHTS} is not the file that {DESCRIPTION} describes: it is damaged, it was taken from "
-            "another model, or replacing the model was interrupted. Copy both files again, or make the model anew."
+            f"{location}: {WEIGHTS} is not the file that {DESCRIPTION} describes: it is damaged, it belongs to "
+            "another model, or replacing the model was interrupted. Copy both files again, or create the model again."
         )
     return description, tensors
 
 
 def copy_model(location: str, target: str) -> None:
-    """Write a model once more, file by file as it is, to a folder or s3://; its description comes last, as ever."""
+    """Copy the files of a model to a folder or s3://; `model.json` is written last."""
     folder = _folder(location)
     for name in (WEIGHTS, DESCRIPTION):
         data = _read(location, folder, name)
-        with written_whole(join(target, name)) as file:
+        with atomic_write(join(target, name)) as file:
             file.write(data)
 
 
-def known_identity(location: str | None) -> str | None:
-    """Identity of the model at a location; None where none can be read."""
+def read_model_id(location: str | None) -> str | None:
+    """Return the identity of the model at a location, None if no model can be read there."""
     try:
         return _description(location, _folder(location)).identity if location else None
     except (ConfigError, StorageError):
@@ -148,11 +147,11 @@ def known_identity(location: str | None) -> str | None:
 
 
 def _folder(location: str) -> str:
-    return _fetched(location) if location.startswith(HUB) else location
+    return _download(location) if location.startswith(HUB) else location
 
 
-def _description(location: str, folder: str) -> Description:
-    return _parsed(_read(location, folder, DESCRIPTION), f"{location}: {DESCRIPTION}")
+def _description(location: str, folder: str) -> ModelInfo:
+    return _parse(_read(location, folder, DESCRIPTION), f"{location}: {DESCRIPTION}")
 
 
 def _fingerprint(data: bytes) -> str:
@@ -160,12 +159,12 @@ def _fingerprint(data: bytes) -> str:
 
 
 @cache
-def _adapter() -> TypeAdapter[Description]:
-    return TypeAdapter(Description)
+def _adapter() -> TypeAdapter[ModelInfo]:
+    return TypeAdapter(ModelInfo)
 
 
-def _parsed(text: bytes, source: str) -> Description:
-    """A description from JSON; every mistake is told with its place in `source`."""
+def _parse(text: bytes, source: str) -> ModelInfo:
+    """Parse metadata from JSON; raise ConfigError with every mistake and its field in `source`."""
     try:
         values: Any = json.loads(text)
     except ValueError as error:
@@ -175,58 +174,35 @@ def _parsed(text: bytes, source: str) -> Description:
         raise ConfigError(f"{source} does not describe a MAST model: it has no format_version.")
     if version > FORMAT:
         raise ConfigError(
-            f"{source} is of format {version}, from a newer MAST; this one reads format {FORMAT}. "
-            "Get the newer one: pip install --upgrade mast-bioacoustics"
+            f"{source} has format {version}, from a newer MAST; this version reads format {FORMAT}. "
+            "Upgrade: pip install --upgrade mast-bioacoustics"
         )
-    # Defaults are for new models: one that was written says everything itself.
-    mistakes = [f"{item.name} is missing" for item in fields(Description) if item.name not in values]
+    # Defaults are for new models; a written model contains every field.
+    mistakes = [f"{entry.name} is missing" for entry in fields(ModelInfo) if entry.name not in values]
     if not mistakes:
         try:
             return _adapter().validate_python(values)
         except ValidationError as error:
-            mistakes = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+            mistakes = [f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}" for entry in error.errors()]
     raise ConfigError("\n".join(f"{source}: {mistake}." for mistake in mistakes))
 
 
 def _read(location: str, folder: str, name: str) -> bytes:
-    """Content of one of a model's files, or why there is none; messages speak of `location`."""
+    """Read a file of a model; raise StorageError with the reason, naming `location`, if it cannot be read."""
     try:
         with open_binary(join(folder, name)) as file:
             return b"".join(iter(lambda: file.read(_BLOCK_BYTES), b""))
     except (FileNotFoundError, NotADirectoryError):
-        raise StorageError(f"{location}: {_why_not(location, folder)}") from None
+        raise StorageError(f"{location}: {missing_reason(location, folder)}") from None
     except OSError as error:
         raise StorageError(f"{location}: {name} cannot be read: {error}") from error
 
 
-def _why_not(location: str, folder: str) -> str:
-    """What is wrong with a folder that misses a file of its model; of the Hub, it is not even made when empty."""
-    has_weights, has_description = (exists(join(folder, name)) for name in (WEIGHTS, DESCRIPTION))
-    if has_weights:
-        return (
-            f"this model was not written to its end: {WEIGHTS} is there, {DESCRIPTION} is not. "
-            "Copy both files, or make the model anew."
-        )
-    if has_description:
-        return f"{DESCRIPTION} is there, {WEIGHTS} is not. Copy both files."
-    if is_folder(folder) or location.startswith(HUB):
-        return (
-            f"no model in here: there is no {DESCRIPTION} and no {WEIGHTS}. "
-            "A checkpoint of another project is brought over with mast import."
-        )
-    if exists(folder):
-        return (
-            f"a model is a folder with {DESCRIPTION} and {WEIGHTS}, and this is a file. "
-            "A checkpoint of another project is brought over with mast import."
-        )
-    return "there is no such folder."
-
-
-def _fetched(location: str) -> str:
-    """Folder of a model of the Hugging Face Hub, downloaded where it is not yet; nothing but its two files."""
+def _download(location: str) -> str:
+    """Download the two files of a model from the Hugging Face Hub unless they are cached; return their folder."""
     address = _HUB_ADDRESS.fullmatch(location)
     if not address:
-        raise ConfigError(f"{location}: write it as hf://owner/name or hf://owner/name@revision.")
+        raise ConfigError(f"{location}: the address must be hf://owner/name or hf://owner/name@revision.")
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import (
@@ -244,21 +220,21 @@ def _fetched(location: str) -> str:
                 revision=address["revision"],
                 allow_patterns=[DESCRIPTION, WEIGHTS],
                 library_name="mast",
-                library_version=mast.__version__,
+                library_version=__version__,
             )
         )
     except GatedRepoError:
-        why = "its owner gives access on request. Ask for it on its page, then log in: hf auth login"
+        reason = "its owner grants access on request. Request access on its page, then log in: hf auth login"
     except RepositoryNotFoundError:
-        why = "the Hub has no such model, or it is private. Check the name, or log in: hf auth login"
+        reason = "the Hub has no such model, or it is private. Check the name, or log in: hf auth login"
     except RevisionNotFoundError:
-        why = f"the Hub has this model, but no revision {address['revision']} of it."
+        reason = f"the Hub has this model, but no revision {address['revision']}."
     except LocalEntryNotFoundError as error:
-        reason = str(error.__cause__ or error).splitlines()[0].rstrip(".:")
-        why = (
-            f"it was not downloaded before, and the Hugging Face Hub cannot be reached ({reason}). "
-            "Connect to the network, or copy the model here and give its folder."
+        cause = str(error.__cause__ or error).splitlines()[0].rstrip(".:")
+        reason = (
+            f"it was not downloaded before, and the Hugging Face Hub cannot be reached ({cause}). "
+            "Connect to the network, or copy the model to this computer and use its folder."
         )
-    except Exception as error:  # of the HTTP library, which differs between releases of huggingface_hub
-        why = f"cannot be downloaded: {error}"
-    raise StorageError(f"{location}: {why}")
+    except Exception as error:  # from the HTTP library, which depends on the version of huggingface_hub
+        reason = f"cannot be downloaded: {error}"
+    raise StorageError(f"{location}: {reason}")

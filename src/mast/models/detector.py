@@ -1,16 +1,16 @@
-"""The detector: encoder, adapter, pyramid and head, one after the other (paper, Detector Design)."""
+"""Combine encoder, adapter, pyramid and head to a detector (paper, Detector Design)."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from mast.models.adapter import Adapter, with_picture, without_picture
+from mast.models.adapter import Adapter, append_patches, drop_patches
+from mast.models.fpn import Pyramid
 from mast.models.head import Head, HeadOutput
-from mast.models.pyramid import Pyramid
 
 
 class Detector(nn.Module):
-    """Normalised log-mel chunks to predictions; `mast.models.decoding` makes boxes of them.
+    """Detector for normalised log-mel chunks; `mast.models.postprocess` converts its predictions to boxes.
 
     The encoder is any module that maps (B, F, T) to (B, C, F/16, T/16).
     """
@@ -23,31 +23,31 @@ class Detector(nn.Module):
         self.head = head
 
     def forward(self, spec: Tensor) -> HeadOutput:
-        """(B, F, T) → predictions for all locations of all levels."""
+        """Predict for all locations of all levels. (B, F, T) → (B, N)"""
         return self.predict(self.features(spec))
 
     def features(self, spec: Tensor) -> Tensor:
-        """The adapter's map, from which boxes are pooled. (B, F, T) → (B, 256, F / stride, T / stride)"""
+        """Return the adapter's feature map, from which boxes are pooled. (B, F, T) → (B, 256, F / stride, T / stride)"""
         adapted: Tensor = self.adapter(self.encode(spec))
         return adapted
 
     def encode(self, spec: Tensor) -> Tensor:
-        """All that the adapter reads: the encoder's map, and more for some. (B, F, T) → (B, C, F/16, T/16)"""
-        return self.as_read(self.encoder(spec), spec)
+        """Return the adapter's input: encoder tokens, for some adapters with patches. (B, F, T) → (B, C, F/16, T/16)"""
+        return self.adapter_input(self.encoder(spec), spec)
 
-    def as_read(self, tokens: Tensor, spec: Tensor) -> Tensor:
-        """The encoder's map as the adapter reads it, with or without the picture that it was made of."""
-        return with_picture(tokens, spec) if self.adapter.reads_picture else tokens
+    def adapter_input(self, tokens: Tensor, spec: Tensor) -> Tensor:
+        """Return the adapter's input: the encoder's map, with the patches of `spec` if the adapter reads them."""
+        return append_patches(tokens, spec) if self.adapter.reads_spectrogram else tokens
 
-    def tokens(self, read: Tensor) -> Tensor:
-        """The encoder's map out of what the adapter reads."""
-        return without_picture(read) if self.adapter.reads_picture else read
+    def tokens(self, adapter_input: Tensor) -> Tensor:
+        """Return the encoder's map, without the patches in the adapter's input."""
+        return drop_patches(adapter_input) if self.adapter.reads_spectrogram else adapter_input
 
-    def decide(self, read: Tensor) -> HeadOutput:
-        """Predictions from what the adapter reads. (B, C, F/16, T/16) → (B, N)"""
-        return self.predict(self.adapter(read))
+    def predict_from_adapter_input(self, adapter_input: Tensor) -> HeadOutput:
+        """Predict from the adapter's input. (B, C, F/16, T/16) → (B, N)"""
+        return self.predict(self.adapter(adapter_input))
 
     def predict(self, features: Tensor) -> HeadOutput:
-        """Predictions from the adapter's map, for callers that need both."""
+        """Predict from the adapter's feature map, for callers that use both."""
         output: HeadOutput = self.head(self.pyramid(features), self.pyramid.strides(self.adapter.stride))
         return output

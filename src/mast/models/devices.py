@@ -1,4 +1,4 @@
-"""What a model computes on, and in which arithmetic."""
+"""Select the device and the precision of computation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DTYPES: dict[Precision, torch.dtype] = {
 }
 
 
-def accelerator(device: str) -> str:
-    """`cuda` or `cpu`: what was asked for, or the best there is."""
+def resolve_device(device: str) -> str:
+    """Return `cuda` or `cpu`: the requested device, or for `auto` the fastest available one."""
     if device not in ("auto", "cpu", "cuda"):
         raise ModelError(f"--device {device}: use auto, cpu or cuda.")
     if device == "cuda" and not torch.cuda.is_available():
         raise ModelError(
-            "--device cuda: no GPU can be used here. torch says whether it sees one: nvidia-smi tells."
+            "--device cuda: no GPU can be used here. Check the driver with nvidia-smi, and the CUDA build of torch."
         )
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -33,7 +33,7 @@ def accelerator(device: str) -> str:
 
 
 def best_precision(kind: str) -> Precision:
-    """The fastest arithmetic that loses nothing: bf16 where the hardware has it."""
+    """Return the fastest precision that does not lower accuracy: bf16 if the hardware supports it."""
     if kind == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
     has_bf16 = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
@@ -41,14 +41,14 @@ def best_precision(kind: str) -> Precision:
 
 
 def autocast(kind: str, dtype: torch.dtype | None = None) -> torch.autocast:
-    """Sums that can bear it in arithmetic of a type, or of the best there is; all others stay in float32."""
+    """Return an autocast context for `dtype`, by default the fastest precision that the device supports."""
     chosen = dtype or DTYPES[best_precision(kind)]
     return torch.autocast(kind, chosen, enabled=chosen != torch.float32)
 
 
-def suit_attention(module: nn.Module) -> None:
-    """Plain attention where a module learns on a CPU: there torch's fused one is slower to learn with."""
+def select_attention_kernel(module: nn.Module) -> None:
+    """Use unfused attention for training on a CPU, where training with torch's fused attention is slower."""
     on_cpu = next(module.parameters()).device.type == "cpu"
-    for part in module.modules():
-        if isinstance(part, Attention):
-            part.fused_attn = not on_cpu  # type: ignore[misc]  # timm means it for whole programs
+    for submodule in module.modules():
+        if isinstance(submodule, Attention):
+            submodule.fused_attn = not on_cpu  # type: ignore[misc]  # timm declares it as a global constant

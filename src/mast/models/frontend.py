@@ -1,42 +1,42 @@
-"""From prepared sound to what an encoder reads: log-mel, padded to whole frames, normalised."""
+"""Convert prepared audio to the encoder's input: log-mel, padded to whole frames, normalised."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from mast.audio.spectrogram import LogMel, chunk_frames, pad_frames
 from mast.config import Chunking, Spectrogram
-from mast.normalisation import Normalisation, mean_centred
-from mast.recordings.store import FULL_SCALE
-from mast.spectrogram import LogMel, frames_of, pad_frames
+from mast.normalisation import Normalisation, remove_dc_offset
+from mast.store.audio_store import FULL_SCALE
 
 
 class FrontEnd(nn.Module):
-    """Prepared int16 chunks to normalised log-mel, always in float32 and where the sound is."""
+    """Convert prepared int16 chunks to normalised log-mel, in float32 and on the device of the audio."""
 
     def __init__(self, chunking: Chunking, spectrogram: Spectrogram, normalisation: Normalisation) -> None:
         super().__init__()
         self.logmel = LogMel(spectrogram, chunking.sample_rate_hz)
         self.normalisation = normalisation
-        self.frames = frames_of(chunking.chunk_s, spectrogram)
+        self.frames = chunk_frames(chunking.chunk_s, spectrogram)
 
     @torch.no_grad()
-    def forward(self, sound: Tensor, filled: Tensor) -> Tensor:
-        """Normalised chunks of which the first `filled` (B,) samples are sound. (B, N) → (B, F, T)"""
-        return self.normalised(self.levels(sound, filled), filled)
+    def forward(self, audio: Tensor, valid_samples: Tensor) -> Tensor:
+        """Return the normalised log-mel of chunks with `valid_samples` (B,) samples of audio. (B, N) → (B, F, T)"""
+        return self.normalise(self.log_mel(audio, valid_samples), valid_samples)
 
     @torch.no_grad()
-    def levels(self, sound: Tensor, filled: Tensor) -> Tensor:
-        """Log-mel before normalisation, where augmentation belongs. (B, N) → (B, F, T)"""
-        with torch.autocast(sound.device.type, enabled=False):
-            waves = mean_centred(sound.float() / FULL_SCALE, filled)
+    def log_mel(self, audio: Tensor, valid_samples: Tensor) -> Tensor:
+        """Return the log-mel before normalisation, the input of augmentations. (B, N) → (B, F, T)"""
+        with torch.autocast(audio.device.type, enabled=False):
+            waves = remove_dc_offset(audio.float() / FULL_SCALE, valid_samples)
             return pad_frames(self.logmel(waves), self.frames)
 
-    def normalised(self, levels: Tensor, filled: Tensor) -> Tensor:
-        """Log-mel as the encoder reads it. (B, F, T) → (B, F, T)"""
-        return self.normalisation.apply(levels, self.sound_frames(filled))
+    def normalise(self, levels: Tensor, valid_samples: Tensor) -> Tensor:
+        """Normalise log-mel for the encoder. (B, F, T) → (B, F, T)"""
+        return self.normalisation.apply(levels, self.valid_frames(valid_samples))
 
-    def sound_frames(self, filled: Tensor) -> Tensor:
-        """How many frames of a chunk hold sound and no padding, by its samples. (B,) → (B,)"""
-        frames = (filled - self.logmel.window_samples) // self.logmel.shift_samples + 1
+    def valid_frames(self, valid_samples: Tensor) -> Tensor:
+        """Return the number of frames without padding, given the valid samples. (B,) → (B,)"""
+        frames = (valid_samples - self.logmel.window_samples) // self.logmel.shift_samples + 1
         return frames.clamp(min=0)

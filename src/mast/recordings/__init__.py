@@ -1,1 +1,1 @@
-"""From recorder cards to sound: find and audit files, read what recorders say of themselves, decode any span."""
+"""Find audio files, check them for faults, and read the metadata that recorders wrote."""

@@ -1,4 +1,4 @@
-"""Recorder clocks: what one showed, and the instant that was; and how long sound is, as people are told it."""
+"""Convert the times of recorder clocks to UTC, and format durations for messages."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 START_DELAY_S = 10
-"""A recorder names a file, wakes its microphone, then writes the header: so far apart their times may be."""
+"""Maximum difference between the times in file name and header: a recorder names the file, then starts its microphone,
+then writes the header."""
 
-_FIRST_TRUE_YEAR = 2000
+_FIRST_VALID_YEAR = 2000
 _ZONE_STEP_S = 15 * 60
-_WIDEST_OFFSET_S = 14 * 3600
+_MAX_OFFSET_S = 14 * 3600
 _FUTURE_SLACK = timedelta(days=1)
 
 
 class Clock(NamedTuple):
-    """What a recorder's clock showed; `offset_min` is None where it does not say its time zone.
+    """Time shown by a recorder's clock; `offset_min` is None if its time zone is not stated.
 
-    An AudioMoth runs on UTC unless it was told otherwise, so for one an unsaid zone can be guessed.
+    An AudioMoth uses UTC unless configured otherwise, so its default zone is UTC.
     """
 
     local: datetime
@@ -32,7 +33,7 @@ class Clock(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """Where a clock's time lies in UTC, who told the zone, and what is doubtful about it."""
+    """A clock's time in UTC, the source of its zone, and the faults of the time."""
 
     utc: datetime | None
     offset_min: int | None = None
@@ -40,15 +41,15 @@ class Instant(NamedTuple):
     faults: tuple[str, ...] = ()
 
 
-def length(seconds: float) -> str:
-    """How much sound, in hours, or in minutes where it is less than one."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in hours, or in minutes if it is less than one hour."""
     if seconds < 3600:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:,.1f} h" if seconds < 1000 * 3600 else f"{seconds / 3600:,.0f} h"
 
 
 def wall_time(text: str) -> datetime | None:
-    """A time written as ISO 8601 without a zone; None if there is no such time."""
+    """Parse an ISO 8601 time without zone; return None if the time is invalid."""
     try:
         local = datetime.fromisoformat(text)
     except ValueError:
@@ -57,51 +58,54 @@ def wall_time(text: str) -> datetime | None:
 
 
 def is_plausible(local: datetime) -> bool:
-    """Whether a year can come from a clock at all, be it a reset one."""
+    """Return True if a recorder clock can show this year, including clocks that were reset."""
     return 1900 <= local.year < 2200
 
 
 def offset_minutes(sign: str, hours: str, minutes: str | None) -> int:
-    """Minutes east of UTC; the sign counts for the minutes too: -3:30 is 210 minutes west."""
+    """Return minutes east of UTC; the sign applies to the minutes too: -3:30 is 210 minutes west."""
     total_min = 60 * int(hours) + int(minutes or 0)
     return -total_min if sign == "-" else total_min
 
 
 @cache
 def zone_named(name: str) -> ZoneInfo:
-    """The IANA time zone of this name."""
+    """Return the IANA time zone with this name."""
     from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ConfigError(
-            f"time zone {name!r}: there is none of this name. Use one such as Europe/Madrid, or UTC."
+            f"time zone {name!r}: there is no zone with this name. Use a name such as Europe/Madrid, or UTC."
         ) from None
 
 
-def place(clock: Clock, source: str, time_zone: str | None) -> Instant:
-    """A clock's instant by its own zone, else the stated one, else AudioMoth's default, else unknown."""
-    if clock.local.year < _FIRST_TRUE_YEAR:
+def resolve_utc(clock: Clock, source: str, time_zone: str | None) -> Instant:
+    """Convert a clock's time to UTC by its own zone, else `time_zone`, else AudioMoth's default; else to None."""
+    if clock.local.year < _FIRST_VALID_YEAR:
         return Instant(None, clock.offset_min, None if clock.offset_min is None else source, ("clock-reset",))
     if clock.offset_min is not None:
         return Instant(_to_utc(clock.local, clock.offset_min), clock.offset_min, source)
     if time_zone is not None:
-        return _place_in_zone(clock.local, zone_named(time_zone))
+        return _resolve_in_zone(clock.local, zone_named(time_zone))
     if clock.audiomoth:
         return Instant(_to_utc(clock.local, 0), 0, "AudioMoth default")
     return Instant(None, faults=("no-time-zone",))
 
 
 def is_in_future(clock: Clock, instant: Instant, now: datetime) -> bool:
-    """Whether a clock runs ahead of `now` by more than a day, which no time zone explains."""
+    """Return True if a clock is more than a day ahead of `now`, which no time zone explains."""
     if clock.local.year < now.year:
         return False
     return (instant.utc or clock.local.replace(tzinfo=UTC)) > now + _FUTURE_SLACK
 
 
-def agree(header: Clock, name: Clock) -> bool:
-    """Whether header and file name can mean one moment; if a zone is unsaid they may be whole zones apart."""
+def are_consistent(header: Clock, name: Clock) -> bool:
+    """Return True if header and file name can state the same instant.
+
+    If a zone is missing, their times may differ by a multiple of 15 minutes, as time zones do.
+    """
     if header.local == name.local and (
         name.offset_min is None or header.offset_min in (None, name.offset_min)
     ):
@@ -111,18 +115,18 @@ def agree(header: Clock, name: Clock) -> bool:
         apart = _to_utc(header.local, header.offset_min) - _to_utc(name.local, name.offset_min)
         return abs(apart.total_seconds()) <= START_DELAY_S
     zones_s = _ZONE_STEP_S * round(apart_s / _ZONE_STEP_S)
-    return zones_s <= _WIDEST_OFFSET_S and abs(apart_s - zones_s) <= START_DELAY_S
+    return zones_s <= _MAX_OFFSET_S and abs(apart_s - zones_s) <= START_DELAY_S
 
 
-def _place_in_zone(local: datetime, zone: ZoneInfo) -> Instant:
-    """Read a local time in a zone; of an hour that comes twice, take the first."""
+def _resolve_in_zone(local: datetime, zone: ZoneInfo) -> Instant:
+    """Convert a local time in a zone to UTC; if the time occurs twice, use the first."""
     first = zone.utcoffset(local) or timedelta()
     second = zone.utcoffset(local.replace(fold=1)) or timedelta()
     faults: tuple[str, ...] = ()
     if first > second:
-        faults = ("clock-twice",)
+        faults = ("ambiguous-local-time",)
     elif first < second:
-        faults = ("clock-skipped",)
+        faults = ("nonexistent-local-time",)
     offset_min = first // timedelta(minutes=1)
     return Instant(_to_utc(local, offset_min), offset_min, "stated", faults)
 

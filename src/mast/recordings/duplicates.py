@@ -1,7 +1,7 @@
-"""Files with the same content: candidates by size and fingerprint, confirmed by reading them in full.
+"""Find files with the same content: candidates by size and fingerprint, confirmed by reading them in full.
 
-The earlier path wins. Nothing here grows with the number of recordings: DuckDB spills to disk, and what was found
-is merged into the table row group by row group.
+The first path in table order counts as the original. Memory does not grow with the number of recordings: DuckDB spills
+to disk, and the duplicates are merged into the table batch by batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CANDIDATES = """
 
 
 def connect(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A DuckDB that keeps to a little memory and spills into `folder`."""
+    """Open a DuckDB database with at most 128 MB of memory that spills to `folder`."""
     import duckdb
 
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(folder), "threads": 2})
@@ -49,26 +49,31 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
 def find_duplicates(
     table: Path, roots: Mapping[str, str], folder: Path, on_compared: Callable[[int], None]
 ) -> Path | None:
-    """Write the row number of every duplicate in `table`, and the id of what it repeats, in row order, to a file."""
+    """Write the row of every duplicate in `table` and the id of its original to a file, sorted by row.
+
+    Return the file, or None if there are no duplicates.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema([("row", pa.int64()), ("duplicate_of", pa.string())])
-    found, ordered = folder / "found.parquet", folder / "duplicates.parquet"
+    unordered, ordered = folder / "unordered.parquet", folder / "duplicates.parquet"
     count = 0
-    with connect(folder) as database, pq.ParquetWriter(found, schema) as writer:
+    with connect(folder) as database, pq.ParquetWriter(unordered, schema) as writer:
         for pairs in _confirmed(database.execute(_CANDIDATES, {"table": str(table)}), roots, on_compared):
             count += len(pairs)
             writer.write_table(pa.table([list(column) for column in zip(*pairs, strict=True)], schema=schema))
     if not count:
         return None
     with connect(folder) as database:
-        database.execute(f"COPY (FROM read_parquet('{_quoted(found)}') ORDER BY row) TO '{_quoted(ordered)}'")
+        database.execute(
+            f"COPY (FROM read_parquet('{_quoted(unordered)}') ORDER BY row) TO '{_quoted(ordered)}'"
+        )
     return ordered
 
 
-def marked(table: Path, duplicates: Path) -> Iterator[pa.Table]:
-    """The table, part by part, with its duplicates marked."""
+def mark_duplicates(table: Path, duplicates: Path) -> Iterator[pa.Table]:
+    """Yield the table in batches, with its duplicates marked."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,26 +84,26 @@ def marked(table: Path, duplicates: Path) -> Iterator[pa.Table]:
     mark = next(marks, None)
     start = 0
     for batch in pq.ParquetFile(table, pre_buffer=False).iter_batches(batch_size=_PART_ROWS):
-        here: dict[int, str] = {}
+        batch_marks: dict[int, str] = {}
         while mark is not None and mark[0] < start + batch.num_rows:
-            here[mark[0] - start] = mark[1]
+            batch_marks[mark[0] - start] = mark[1]
             mark = next(marks, None)
         part = pa.Table.from_batches([batch])
-        yield _with_marks(part, here) if here else part
+        yield _with_marks(part, batch_marks) if batch_marks else part
         start += batch.num_rows
 
 
 def _confirmed(
     candidates: duckdb.DuckDBPyConnection, roots: Mapping[str, str], on_compared: Callable[[int], None]
 ) -> Iterator[list[tuple[int, str]]]:
-    """(row, id of the first with this content) of the candidates that are duplicates in every byte."""
+    """Yield (row, id of the original) of the candidates whose bytes are identical to an earlier candidate."""
     key: tuple[int, int] | None = None
     first: dict[bytes, str] = {}
     compared = 0
     with ThreadPoolExecutor(_THREADS) as threads:
         while rows := candidates.fetchmany(_FETCH_ROWS):
             pairs = []
-            digests = threads.map(partial(_digest, roots), rows)
+            digests = threads.map(partial(_content_digest, roots), rows)
             for (row, recording_id, _, _, *this_key), digest in zip(rows, digests, strict=True):
                 if tuple(this_key) != key:
                     key, first = (this_key[0], this_key[1]), {}
@@ -113,8 +118,8 @@ def _confirmed(
                 yield pairs
 
 
-def _digest(roots: Mapping[str, str], candidate: tuple[Any, ...]) -> bytes | None:
-    """Hash of a file's whole content; None if it cannot be read any more."""
+def _content_digest(roots: Mapping[str, str], candidate: tuple[Any, ...]) -> bytes | None:
+    """Return a hash of the file's complete content; None if the file is no longer readable."""
     _, _, collection, path, *_ = candidate
     digest = hashlib.blake2b(digest_size=16)
     try:

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a recording: a word for tables, a sentence, and what to do about it."""
+"""Fault codes of recordings, each with its meaning and advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a fault means; a *quarantined* file is left out of all work, a *suspect* one is used and reported."""
+    """Meaning of a fault; a *quarantined* file is excluded from all later steps, a *suspect* one is used and reported."""
 
     status: Literal["suspect", "quarantined"]
     meaning: str
@@ -22,110 +22,110 @@ _QUARANTINED = {
         "Recorders leave these when the card is full or power fails.",
     ),
     "not-audio": (
-        "not a sound file, whatever its name says",
-        "Look at it with a text editor.",
+        "not an audio file, despite its extension",
+        "Open it in a text editor to see its content.",
     ),
     "damaged-header": (
-        "the header is broken, so the sound cannot be found",
-        "Copy it from the card once more.",
+        "the header is damaged, so the audio data cannot be located",
+        "Copy it from the card again.",
     ),
     "unreadable": (
         "the file or folder could not be read",
-        "Copy it from the card once more; cards and disks that do this are failing.",
+        "Copy it from the card again; a card or disk with such errors is failing.",
     ),
     "no-permission": (
-        "you may not read this file or folder",
+        "you have no permission to read this file or folder",
         "Change its permissions and scan again.",
     ),
     "no-sound": (
-        "a good header, but no sound behind it",
-        "The recorder lost power at once.",
+        "a valid header, but no audio data after it",
+        "The recorder lost power immediately.",
     ),
-    "odd-name": (
+    "invalid-filename": (
         "the file name is not valid text on this system",
         "Rename it with plain letters.",
     ),
     "broken-link": (
-        "a link that leads nowhere",
+        "a link whose target does not exist",
         "Mount the drive it points to, or delete it.",
     ),
     "link-loop": (
-        "a link that leads back to itself or its own folder",
+        "a link that points to itself or to a folder above it",
         "Delete the link.",
     ),
 }
 _SUSPECT = {
     "truncated": (
-        "shorter than its header says",
-        "The sound that is there is used; a second copy may be whole.",
+        "shorter than its header states",
+        "The available audio is used; another copy may be complete.",
     ),
     "wrong-length": (
-        "longer than its header says",
-        "The recorder did not finish the header; all its sound is used.",
+        "longer than its header states",
+        "The recorder did not finish the header; all the audio is used.",
     ),
     "over-4-gb": (
-        "larger than a WAV header can say",
-        "All its sound is used; other programs may stop early.",
+        "larger than a WAV header can state",
+        "All the audio is used; other programs may stop early.",
     ),
     "misnamed": (
-        "another sound format than its name says",
-        "It is read all the same; other programs may refuse it.",
+        "another audio format than its extension states",
+        "MAST reads it; other programs may refuse it.",
     ),
-    "not-a-number": (
-        "holds samples that are not numbers",
-        "They are read as silence.",
+    "nan-samples": (
+        "contains samples that are not numbers (NaN or infinite)",
+        "These samples are set to 0.",
     ),
     "silent": (
-        "no sound at all where it was sampled",
+        "all sampled frames are identical",
         "Check the microphone and its cable.",
     ),
     "clipped": (
-        "overloaded: many samples at the limit",
+        "overloaded: many samples at full scale",
         "Lower the gain on this recorder.",
     ),
     "duplicate": (
         "the same content as another file",
-        "Keep one; else its sounds count twice.",
+        "Keep one copy; otherwise its detections count twice.",
     ),
     "clock-reset": (
         "the recorder's clock was never set",
-        "Set start times by hand, or leave it out of time analyses.",
+        "Correct the start times, or exclude it from analyses of time.",
     ),
     "clock-in-future": (
-        "made after today, says its clock",
-        "Check the recorder's clock.",
+        "the recorder's clock shows a date in the future",
+        "Check the recorder's clock setting.",
     ),
     "clock-disagrees": (
-        "file name and header tell different times",
+        "file name and header state different times",
         "The header's time is used.",
     ),
     "no-start-time": (
-        "nothing tells when it was made",
-        "Use the recorder's own file names, such as 20230510_073000.WAV.",
+        "neither file name nor header states the start time",
+        "Keep the recorder's file names, such as 20230510_073000.WAV.",
     ),
     "no-time-zone": (
-        "its clock does not say its time zone",
-        "State it: mast scan --time-zone Europe/Madrid",
+        "the time zone of its clock is unknown",
+        "Specify it: mast scan --time-zone Europe/Madrid",
     ),
-    "clock-twice": (
-        "this hour came twice that day (clocks went back)",
-        "The earlier one is assumed.",
+    "ambiguous-local-time": (
+        "this local time occurred twice that day (clocks went back)",
+        "The earlier time is assumed.",
     ),
-    "clock-skipped": (
-        "this hour did not exist that day (clocks went forward)",
+    "nonexistent-local-time": (
+        "this local time did not exist that day (clocks went forward)",
         "The time zone may be wrong.",
     ),
 }
 
 FAULTS: dict[str, Fault] = {
-    **{code: Fault("quarantined", *words) for code, words in _QUARANTINED.items()},
-    **{code: Fault("suspect", *words) for code, words in _SUSPECT.items()},
+    **{code: Fault("quarantined", *texts) for code, texts in _QUARANTINED.items()},
+    **{code: Fault("suspect", *texts) for code, texts in _SUSPECT.items()},
 }
 
 
 @cache
 def worst_status(faults: tuple[str, ...]) -> Literal["ok", "suspect", "quarantined"]:
-    """Status of a recording with these faults."""
+    """Return the status of a recording with these faults."""
     if not faults:
         return "ok"
     kinds = {FAULTS[fault].status for fault in faults}

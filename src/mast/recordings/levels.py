@@ -1,7 +1,7 @@
-"""How loud a recording is where it is sampled: three blocks, at its start, in its middle, and at its end.
+"""Measure the level of a recording in three sampled blocks: at its start, in its middle, and at its end.
 
-Three places tell a dead microphone, an overloaded one and a broken file apart at the price of a few reads: on a
-disk that turns, or in an object store, every further place costs more than all the arithmetic here.
+Three blocks are enough to distinguish a dead microphone, an overloaded one and a damaged file, with few reads: on a hard
+disk or in an object store, each additional read costs more time than all the arithmetic in this module.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 BLOCKS = 3
 BLOCK_BYTES = 2048
 LIMIT = 0.999
-"""A sample at this share of full scale or above is at the limit: some converters stop a little below it."""
+"""A sample at or above this fraction of full scale is at the limit: some converters saturate slightly below it."""
 
-CLIPPED_SHARE = 0.001
-"""A recording with at least this share of its sampled samples at the limit is reported as clipped."""
+CLIPPED_FRACTION = 0.001
+"""A recording with at least this fraction of its sampled samples at the limit is reported as clipped."""
 
 _HASHED_BYTES = 1024
 _LAYOUTS: dict[str, tuple[str, float]] = {
@@ -37,25 +37,28 @@ class Levels(NamedTuple):
 
     faults: tuple[str, ...] = ()
     peak: float | None = None
-    clipped_share: float | None = None
+    clipped_fraction: float | None = None
 
 
 def block_starts(
     start: int, length: int, frame: int = 1, block: int = BLOCK_BYTES
 ) -> tuple[tuple[int, ...], int]:
-    """Where to sample `length` bytes from `start` on, and how many bytes at each place: whole frames, never twice."""
+    """Return the offsets of the blocks to sample in `length` bytes from `start`, and the block length in bytes.
+
+    Blocks contain complete frames and do not overlap.
+    """
     count = max(block // frame, 1) * frame
     if length <= BLOCKS * count:
         return (start,), length
-    room = (length - count) // frame
-    return (start, start + room // 2 * frame, start + room * frame), count
+    last = (length - count) // frame
+    return (start, start + last // 2 * frame, start + last * frame), count
 
 
 def levels_of_bytes(blocks: bytes, encoding: str, frame_bytes: int) -> Levels:
-    """Levels of plain samples as they lie in the file."""
+    """Compute levels of uncompressed samples, given as the bytes in the file."""
     dtype, full_scale = _LAYOUTS[encoding]
     if encoding == "PCM_24":
-        samples = _widened(blocks)
+        samples = _widen_24_bit(blocks)
     elif encoding == "PCM_U8":
         samples = np.frombuffer(blocks, np.uint8).astype(np.int16) - 128
     else:
@@ -65,43 +68,49 @@ def levels_of_bytes(blocks: bytes, encoding: str, frame_bytes: int) -> Levels:
     if low < high and peak < LIMIT and frame_bytes == samples.itemsize:  # one channel, nothing wrong
         return Levels((), peak, 0.0)
     silent = blocks[frame_bytes:] == blocks[:-frame_bytes]  # every frame equals the next
-    return _levels(samples, full_scale, silent=silent, holds_more=full_scale == 1.0)
+    return _levels(samples, full_scale, silent=silent, exceeds_full_scale=full_scale == 1.0)
 
 
 def levels_of_floats(blocks: Sequence[NDArray[np.float32]]) -> Levels:
-    """Levels of decoded blocks, each (frames, channels)."""
+    """Compute levels of decoded blocks, each (frames, channels)."""
     samples = np.concatenate(blocks)
-    return _levels(samples, 1.0, silent=bool((samples == samples[0]).all()), holds_more=False)
+    return _levels(samples, 1.0, silent=bool((samples == samples[0]).all()), exceeds_full_scale=False)
 
 
 def fingerprint(header: bytes, blocks: bytes) -> int:
-    """63 bits that equal files share and others hardly ever do: enough to find those worth comparing in full."""
+    """Return a 63-bit hash of header and sampled audio, to find files that may be identical.
+
+    Equal files have equal hashes; different files rarely do. Candidates are then compared in full.
+    """
     middle = len(blocks) // 2
     sample = blocks[max(middle - _HASHED_BYTES // 2, 0) : middle + _HASHED_BYTES // 2]
     return zlib.crc32(sample) << 31 | zlib.crc32(header) >> 1
 
 
-def _levels(samples: NDArray[Any], full_scale: float, *, silent: bool, holds_more: bool) -> Levels:
-    """Levels of samples of any shape; a float file `holds_more` than full scale: only samples at it are clipped."""
+def _levels(samples: NDArray[Any], full_scale: float, *, silent: bool, exceeds_full_scale: bool) -> Levels:
+    """Compute levels of samples of any shape.
+
+    With `exceeds_full_scale`, samples above full scale are valid (float files), and only those at full scale are clipped.
+    """
     faults: tuple[str, ...] = ()
     finite = np.isfinite(samples)
     if not finite.all():
-        faults, silent = ("not-a-number",), False
+        faults, silent = ("nan-samples",), False
         samples = samples[finite]
         if not samples.size:
             return Levels(faults)
     size = np.abs(samples.astype(np.float64)) / full_scale
-    at_limit = (size >= LIMIT) & ((size <= 1) | (not holds_more))
-    clipped_share = 0.0 if silent else int(np.count_nonzero(at_limit)) / size.size
+    at_limit = (size >= LIMIT) & ((size <= 1) | (not exceeds_full_scale))
+    clipped_fraction = 0.0 if silent else int(np.count_nonzero(at_limit)) / size.size
     if silent:
         faults += ("silent",)
-    elif clipped_share >= CLIPPED_SHARE:
+    elif clipped_fraction >= CLIPPED_FRACTION:
         faults += ("clipped",)
-    return Levels(faults, float(size.max()), clipped_share)
+    return Levels(faults, float(size.max()), clipped_fraction)
 
 
-def _widened(blocks: bytes) -> NDArray[Any]:
-    """24-bit samples as the upper part of 32-bit ones."""
+def _widen_24_bit(blocks: bytes) -> NDArray[Any]:
+    """Convert 24-bit samples to 32 bits; they become the upper three bytes."""
     wide = np.zeros((len(blocks) // 3, 4), np.uint8)
     wide[:, 1:] = np.frombuffer(blocks, np.uint8).reshape(-1, 3)
     return wide.view("<i4")[:, 0]

@@ -1,7 +1,7 @@
-"""What one file is: where its sound lies, how loud it is at a few places, who made it when, and what is wrong.
+"""Probe one file: its format and length, its level in three blocks, its metadata and its faults.
 
-A probe opens a file once, reads its head and three short blocks, and never raises: what cannot be read becomes a
-row that says why. Plain WAV goes through our own walk of the header, everything else through libsndfile.
+A probe opens a file once, reads its head and three short blocks, and never raises: an unreadable file becomes a row with
+its fault. Uncompressed WAV files are parsed by `mast.audio.wav_header`, all other files by libsndfile.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from mast.events import Recording, from_table, rows_to_table
+from mast.audio.wav_header import HEAD_BYTES, DamagedHeader, WavHeader, read_wav_header
+from mast.recordings.discover_files import AUDIO_FORMATS, FoundFile, file_extension
 from mast.recordings.faults import worst_status
-from mast.recordings.find import AUDIO_FORMATS, Found, kind
 from mast.recordings.levels import Levels, block_starts, fingerprint, levels_of_bytes, levels_of_floats
-from mast.recordings.metadata import Facts, Naming, read_facts
-from mast.recordings.riff import HEAD_BYTES, DamagedHeader, WavHeader, read_wav_header
-from mast.storage import is_remote, join, open_binary, remote
+from mast.recordings.metadata import FileMetadata, NamingScheme, read_metadata
+from mast.records import Recording, from_table, rows_to_table
+from mast.storage import is_remote, join, open_binary, resolve_remote
 
 if TYPE_CHECKING:
     import soundfile
@@ -28,21 +28,21 @@ _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_LOCAL = _EPOCH_UTC.replace(tzinfo=None)
 _MICROSECOND = timedelta(microseconds=1)
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_UNRECOGNISED = 1  # libsndfile's error code of a file that is in no format it knows
-_BLOCK_FRAMES = 1024  # of compressed sound, read at each of the three places
+_UNRECOGNISED = 1  # libsndfile's error code for an unknown format
+_BLOCK_FRAMES = 1024  # of compressed audio, read in each of the three blocks
 
 
-class Place(NamedTuple):
-    """A collection as a probe needs it; a clock that shows a time after `now` is wrong."""
+class CollectionContext(NamedTuple):
+    """Collection data for a probe; clock times more than a day after `now` are faults."""
 
     collection: str
     root: str
-    naming: Naming
+    naming: NamingScheme
     now: datetime
 
 
-class _Sound(NamedTuple):
-    """What the content of a file tells."""
+class _ProbedAudio(NamedTuple):
+    """Format, length, levels and faults from a file's content."""
 
     faults: tuple[str, ...] = ()
     detail: str | None = None
@@ -54,49 +54,61 @@ class _Sound(NamedTuple):
     comment: str | None = None
     guano: str | None = None
     peak: float | None = None
-    clipped_share: float | None = None
+    clipped_fraction: float | None = None
     content_hash: int | None = None
 
 
-def probe(root: str, collection: str, path: str, naming: Naming) -> Recording:
-    """Everything about the recording at `path` below `root`."""
-    row = probe_row(Place(collection, root, naming, datetime.now(UTC)), Found(path))
+def probe(root: str, collection: str, path: str, naming: NamingScheme) -> Recording:
+    """Probe the recording at `path` below `root`."""
+    row = probe_row(CollectionContext(collection, root, naming, datetime.now(UTC)), FoundFile(path))
     recording: Recording = from_table(rows_to_table([row], Recording), Recording)[0]
     return recording
 
 
-def probe_row(place: Place, found: Found) -> Row:
-    """Everything about a found file, as the values of a `Recording`."""
-    size_bytes, modified_ns = found.size_bytes or 0, found.modified_ns
-    facts = _NO_FACTS
-    if found.fault:
-        sound = _Sound((found.fault,), found.detail)
-        return _row(place.collection, found.path, size_bytes, modified_ns, sound, facts)
+def probe_row(context: CollectionContext, found_file: FoundFile) -> Row:
+    """Probe a found file and return the values of its `Recording`."""
+    size_bytes, modified_ns = found_file.size_bytes or 0, found_file.modified_ns
+    metadata = _NO_METADATA
+    if found_file.fault:
+        audio = _ProbedAudio((found_file.fault,), found_file.detail)
+        return _row(context.collection, found_file.path, size_bytes, modified_ns, audio, metadata)
     file: _LocalFile | _RemoteFile | None = None
     try:
-        file = _RemoteFile(place.root, found) if is_remote(place.root) else _LocalFile(place.root, found.path)
+        file = (
+            _RemoteFile(context.root, found_file)
+            if is_remote(context.root)
+            else _LocalFile(context.root, found_file.path)
+        )
         size_bytes, modified_ns = file.size_bytes, file.modified_ns
-        sound = _read(file)
-        facts = read_facts(found.path, sound.comment, sound.guano, place.naming, place.now)
+        audio = _read(file)
+        metadata = read_metadata(found_file.path, audio.comment, audio.guano, context.naming, context.now)
     except Exception as error:  # one bad file must never end a scan, whatever a decoder throws
-        sound = _failure(error)
+        audio = _failure(error)
     finally:
         if file is not None:
             file.close()
-    return _row(place.collection, found.path, size_bytes, modified_ns, sound, facts)
+    return _row(context.collection, found_file.path, size_bytes, modified_ns, audio, metadata)
 
 
 def _row(
-    collection: str, path: str, size_bytes: int, modified_ns: int | None, sound: _Sound, facts: Facts
+    collection: str,
+    path: str,
+    size_bytes: int,
+    modified_ns: int | None,
+    audio: _ProbedAudio,
+    metadata: FileMetadata,
 ) -> Row:
-    faults, detail = sound.faults, sound.detail
-    if sound.frames:
-        if AUDIO_FORMATS.get(kind(path)) not in (None, sound.container) and sound.container != "RF64":
+    faults, detail = audio.faults, audio.detail
+    if audio.frames:
+        if (
+            AUDIO_FORMATS.get(file_extension(path)) not in (None, audio.container)
+            and audio.container != "RF64"
+        ):
             faults += ("misnamed",)
-        if facts.faults:
-            faults += facts.faults
-        if facts.detail:
-            detail = f"{detail}; {facts.detail}" if detail else facts.detail
+        if metadata.faults:
+            faults += metadata.faults
+        if metadata.detail:
+            detail = f"{detail}; {metadata.detail}" if detail else metadata.detail
     return (
         f"{collection}/{path}",
         collection,
@@ -106,53 +118,55 @@ def _row(
         worst_status(faults),
         faults,
         detail,
-        sound.container,
-        sound.encoding,
-        sound.sample_rate_hz,
-        sound.channels,
-        sound.frames,
-        None if sound.frames is None or not sound.sample_rate_hz else sound.frames / sound.sample_rate_hz,
-        (facts.start_utc - _EPOCH_UTC) // _MICROSECOND if facts.start_utc else None,
-        (facts.start_local - _EPOCH_LOCAL) // _MICROSECOND if facts.start_local else None,
-        facts.utc_offset_min,
-        facts.start_source,
-        facts.zone_source,
-        facts.site,
-        facts.site_source,
-        facts.device,
-        facts.device_source,
-        facts.gain,
-        facts.gain_source,
-        sound.comment,
-        sound.peak,
-        sound.clipped_share,
-        sound.content_hash,
+        audio.container,
+        audio.encoding,
+        audio.sample_rate_hz,
+        audio.channels,
+        audio.frames,
+        None if audio.frames is None or not audio.sample_rate_hz else audio.frames / audio.sample_rate_hz,
+        (metadata.start_utc - _EPOCH_UTC) // _MICROSECOND if metadata.start_utc else None,
+        (metadata.start_local - _EPOCH_LOCAL) // _MICROSECOND if metadata.start_local else None,
+        metadata.utc_offset_min,
+        metadata.start_source,
+        metadata.zone_source,
+        metadata.site,
+        metadata.site_source,
+        metadata.device,
+        metadata.device_source,
+        metadata.gain,
+        metadata.gain_source,
+        audio.comment,
+        audio.peak,
+        audio.clipped_fraction,
+        audio.content_hash,
         None,
     )
 
 
-_NO_FACTS = Facts(None, None, None, None, None, None, None, None, None, None, None, (), None)
+_NO_METADATA = FileMetadata(None, None, None, None, None, None, None, None, None, None, None, (), None)
 
 
-def _read(file: _LocalFile | _RemoteFile) -> _Sound:
+def _read(file: _LocalFile | _RemoteFile) -> _ProbedAudio:
     if file.size_bytes == 0:
-        return _Sound(("empty-file",))
+        return _ProbedAudio(("empty-file",))
     head = file.read_at(0, HEAD_BYTES)
     try:
         header = read_wav_header(head, file.size_bytes, file.read_at)
     except DamagedHeader as error:
-        return _Sound(("damaged-header",), str(error))
+        return _ProbedAudio(("damaged-header",), str(error))
     if header is None or header.encoding is None:
         return _read_by_libsndfile(file, head, header)
     return _read_plain_wav(file, head, header, header.encoding)
 
 
-def _read_plain_wav(file: _LocalFile | _RemoteFile, head: bytes, header: WavHeader, encoding: str) -> _Sound:
-    """Levels from three blocks of samples, without a decoder."""
+def _read_plain_wav(
+    file: _LocalFile | _RemoteFile, head: bytes, header: WavHeader, encoding: str
+) -> _ProbedAudio:
+    """Compute levels from three blocks of samples, without a decoder."""
     frame_bytes = header.frame_bytes
     frames = header.present_bytes // frame_bytes
     if not frames:
-        return _Sound(("no-sound",), None, "WAV", encoding, header.sample_rate_hz, header.channels, 0)
+        return _ProbedAudio(("no-sound",), None, "WAV", encoding, header.sample_rate_hz, header.channels, 0)
     starts, count = block_starts(header.data_offset, header.present_bytes, frame_bytes)
     first = head[starts[0] : starts[0] + count]
     if len(first) < count:
@@ -160,7 +174,7 @@ def _read_plain_wav(file: _LocalFile | _RemoteFile, head: bytes, header: WavHead
     blocks = b"".join([first, *[file.read_at(start, count) for start in starts[1:]]])
     levels = levels_of_bytes(blocks, encoding, frame_bytes)
     length_fault = header.length_fault
-    return _Sound(
+    return _ProbedAudio(
         (length_fault, *levels.faults) if length_fault else levels.faults,
         _length_detail(header) if length_fault else None,
         "RF64" if head[:4] != b"RIFF" else "WAV",
@@ -171,26 +185,28 @@ def _read_plain_wav(file: _LocalFile | _RemoteFile, head: bytes, header: WavHead
         header.comment,
         header.guano,
         levels.peak,
-        levels.clipped_share,
+        levels.clipped_fraction,
         fingerprint(head[: header.data_offset], blocks),
     )
 
 
-def _read_by_libsndfile(file: _LocalFile | _RemoteFile, head: bytes, header: WavHeader | None) -> _Sound:
-    """Levels from three decoded blocks; the last one also tells whether the sound reaches its stated end."""
+def _read_by_libsndfile(
+    file: _LocalFile | _RemoteFile, head: bytes, header: WavHeader | None
+) -> _ProbedAudio:
+    """Compute levels from three decoded blocks; the last block also tests if the audio reaches its stated end."""
     import soundfile
 
     try:
-        with soundfile.SoundFile(file.source(), closefd=False) as sound:
-            frames, blocks = _decoded_blocks(sound)
-            container, encoding, rate_hz = sound.format, sound.subtype, sound.samplerate
-            channels, comment = sound.channels, sound.comment
-            stated_frames = sound.frames
+        with soundfile.SoundFile(file.source(), closefd=False) as audio:
+            frames, blocks = _decoded_blocks(audio)
+            container, encoding, rate_hz = audio.format, audio.subtype, audio.samplerate
+            channels, comment = audio.channels, audio.comment
+            stated_frames = audio.frames
     except soundfile.LibsndfileError as error:
         if error.code == _UNRECOGNISED and header is None and head.strip(b"\0"):
-            return _Sound(("not-audio",))
-        return _Sound(
-            ("damaged-header",), error.error_string if head.strip(b"\0") else "it begins with zeros"
+            return _ProbedAudio(("not-audio",))
+        return _ProbedAudio(
+            ("damaged-header",), error.error_string if head.strip(b"\0") else "it starts with zeros"
         )
     if frames < stated_frames:
         frames = _readable_frames(file, stated_frames)
@@ -200,8 +216,8 @@ def _read_by_libsndfile(file: _LocalFile | _RemoteFile, head: bytes, header: Wav
     starts, count = block_starts(0, file.size_bytes)
     raw = b"".join([file.read_at(start, count) for start in starts])
     levels = levels_of_floats(blocks) if frames and blocks else Levels(("no-sound",))
-    detail = f"{frames} of {stated_frames} frames can be read" if frames < stated_frames else None
-    return _Sound(
+    detail = f"{frames} of {stated_frames} frames are readable" if frames < stated_frames else None
+    return _ProbedAudio(
         (length_fault, *levels.faults) if length_fault and frames else levels.faults,
         detail or (_length_detail(header) if header and header.length_fault else None),
         "WAV" if container == "WAVEX" else container,
@@ -212,42 +228,42 @@ def _read_by_libsndfile(file: _LocalFile | _RemoteFile, head: bytes, header: Wav
         (header.comment if header else None) or comment or None,
         header.guano if header else None,
         levels.peak,
-        levels.clipped_share,
+        levels.clipped_fraction,
         fingerprint(head, raw) if frames else None,
     )
 
 
-def _decoded_blocks(sound: soundfile.SoundFile) -> tuple[int, list[Any]]:
-    """Samples at three places, and the number of frames, which is zero if the last place could not be read."""
+def _decoded_blocks(audio: soundfile.SoundFile) -> tuple[int, list[Any]]:
+    """Return the number of frames, or 0 if a block is not readable, and the samples of the readable blocks."""
     blocks: list[Any] = []
-    starts, count = block_starts(0, sound.frames, block=_BLOCK_FRAMES)
+    starts, count = block_starts(0, audio.frames, block=_BLOCK_FRAMES)
     for start in starts:
-        block = _decoded(sound, start, count)
+        block = _decoded(audio, start, count)
         if block is None:
             return 0, blocks
         blocks.append(block)
-    return sound.frames, blocks
+    return audio.frames, blocks
 
 
-def _decoded(sound: soundfile.SoundFile, at: int, count: int) -> Any:
-    """`count` frames from frame `at` on, or None where nothing can be read."""
+def _decoded(audio: soundfile.SoundFile, at: int, count: int) -> Any:
+    """Return `count` frames from frame `at`, or None if none is readable."""
     import soundfile
 
     try:
-        sound.seek(at)
-        block = sound.read(count, dtype="float32", always_2d=True)
+        audio.seek(at)
+        block = audio.read(count, dtype="float32", always_2d=True)
     except soundfile.LibsndfileError:
         return None
     return block if len(block) else None
 
 
 def _readable_frames(file: _LocalFile | _RemoteFile, stated_frames: int) -> int:
-    """Length of the sound that can be read, by halving; a decoder that failed once is not asked again."""
+    """Find the number of readable frames by bisection, with a new decoder for each read: a failed one is not reused."""
     import soundfile
 
     def block(at: int, count: int) -> Any:
-        with soundfile.SoundFile(file.source(), closefd=False) as sound:
-            return _decoded(sound, at, count)
+        with soundfile.SoundFile(file.source(), closefd=False) as audio:
+            return _decoded(audio, at, count)
 
     readable, unreadable = 0, stated_frames
     while unreadable - readable > _BLOCK_FRAMES:
@@ -262,30 +278,30 @@ def _readable_frames(file: _LocalFile | _RemoteFile, stated_frames: int) -> int:
 
 def _length_detail(header: WavHeader) -> str:
     stated = "no length" if header.declared_bytes is None else f"{header.declared_bytes} bytes"
-    return f"the header states {stated} of sound, {header.present_bytes} are there"
+    return f"the header states {stated} of audio, the file contains {header.present_bytes}"
 
 
-def _failure(error: Exception) -> _Sound:
-    """A file that could not be read, in words."""
+def _failure(error: Exception) -> _ProbedAudio:
+    """Describe a file that could not be read."""
     if isinstance(error, PermissionError):
-        return _Sound(("no-permission",))
+        return _ProbedAudio(("no-permission",))
     text = (
         error.strerror
         if isinstance(error, OSError) and error.strerror
         else f"{type(error).__name__}: {error}"
     )
-    return _Sound(("unreadable",), text.encode("utf-8", "backslashreplace").decode())
+    return _ProbedAudio(("unreadable",), text.encode("utf-8", "backslashreplace").decode())
 
 
 class _LocalFile:
-    """An open file on a disk; bare system calls, for an archive has millions."""
+    """An open file on a disk, read by system calls for speed: an archive has millions of files."""
 
     __slots__ = ("_descriptor", "modified_ns", "size_bytes")
 
     def __init__(self, root: str, path: str) -> None:
         self._descriptor = os.open(f"{root}/{path}", _OPEN_FLAGS)
-        about = os.fstat(self._descriptor)
-        self.size_bytes, self.modified_ns = about.st_size, about.st_mtime_ns
+        file_stat = os.fstat(self._descriptor)
+        self.size_bytes, self.modified_ns = file_stat.st_size, file_stat.st_mtime_ns
 
     if hasattr(os, "pread"):
 
@@ -299,7 +315,7 @@ class _LocalFile:
             return os.read(self._descriptor, count)
 
     def source(self) -> int:
-        """What libsndfile reads from: the open file, from its start."""
+        """Return the descriptor of the open file, at its start, for libsndfile."""
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         return self._descriptor
 
@@ -308,17 +324,17 @@ class _LocalFile:
 
 
 class _RemoteFile:
-    """An object in a store; its size and time come from the listing where there was one."""
+    """An object in an object store; size and time come from the listing, if available."""
 
     __slots__ = ("_file", "_location", "_streams", "modified_ns", "size_bytes")
 
-    def __init__(self, root: str, found: Found) -> None:
-        self._location = join(root, found.path)
-        filesystem, key = remote(self._location)
+    def __init__(self, root: str, found_file: FoundFile) -> None:
+        self._location = join(root, found_file.path)
+        filesystem, key = resolve_remote(self._location)
         self._file = filesystem.open_input_file(key)
         self._streams: list[BinaryIO] = []
-        self.size_bytes: int = self._file.size() if found.size_bytes is None else found.size_bytes
-        self.modified_ns = found.modified_ns or filesystem.get_file_info(key).mtime_ns
+        self.size_bytes: int = self._file.size() if found_file.size_bytes is None else found_file.size_bytes
+        self.modified_ns = found_file.modified_ns or filesystem.get_file_info(key).mtime_ns
 
     def read_at(self, offset: int, count: int) -> bytes:
         count = min(count, self.size_bytes - offset)
@@ -326,7 +342,7 @@ class _RemoteFile:
         return data
 
     def source(self) -> BinaryIO:
-        """What libsndfile reads from: a stream that fetches much at a time."""
+        """Open a buffered stream for libsndfile, which reads large blocks."""
         self._streams.append(open_binary(self._location))
         return self._streams[-1]
 

@@ -1,1 +1,1 @@
-"""People check what the machine proposes: what to show next, their verdicts, and the page they work in."""
+"""Human review of detections: review queues, verdicts, their storage, and the review page."""

@@ -1,6 +1,6 @@
-"""What people stand for, in the files of other programs: accepted and drawn sounds with their labels and annotators.
+"""Export reviewed events to other formats: accepted and drawn events with their labels and annotators.
 
-A review is people's work and fits into memory; with all that nobody has seen, the sounds of the whole run have to.
+All events of the export are held in memory. This is little for a review, but with `include_unreviewed` it is the run.
 """
 
 from __future__ import annotations
@@ -13,45 +13,53 @@ from datetime import timedelta
 import numpy as np
 
 from mast.annotations import Annotations, write_annotations
-from mast.annotations.files import keep_only, places_below
-from mast.annotations.tables import by_recording, facts_of
-from mast.annotations.text import listed, plain
+from mast.annotations.delimited import format_counts, format_number
+from mast.annotations.model import by_recording, metadata_of
+from mast.annotations.paths import remove_stale_exports, table_paths
 from mast.config import AnnotationFormat
-from mast.detection.export import SHAPES, clock_text, events_for, file_or_folder, names_of, still_there
-from mast.detection.found import Found, FoundPart, open_found
-from mast.events import Event, Recording, from_table
-from mast.review.reading import read_verdicts, verdicts_at
-from mast.review.sounds import decided_among, sounds_of, with_names
-from mast.review.taking import Taken, event_of, take
-from mast.review.verdicts import Verdict, holding
+from mast.outputs.export import (
+    EXPORT_LAYOUTS,
+    annotations_for,
+    changed_tables_note,
+    clock_text,
+    file_or_folder,
+    output_names,
+)
+from mast.records import Event, Recording, from_table
+from mast.review.event_table import decided_mask, run_events, with_event_ids
+from mast.review.outcome import ReviewOutcome, event_of, summarise_review
+from mast.review.read_verdicts import read_verdicts, verdicts_location
+from mast.review.verdicts import Verdict, latest_verdicts
+from mast.review.wording import counted
+from mast.runs.results import DetectionResults, ResultsPart, open_results
 from mast.storage import join
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What was written where; `losses` count what the format cannot hold.
+class ReviewExport:
+    """Result of an export; `losses` are the numbers of values that the format cannot store, by kind.
 
-    `accepted` are the sounds that people stand for, without those of recordings that are not in this run. `changed`
-    counts tables of earlier exports that are still there, for somebody has worked on them.
+    `accepted` are the accepted events, without those in recordings of other runs. `changed` is the number of tables
+    of earlier exports that were kept because a user has changed them.
     """
 
     format: AnnotationFormat
     out: str
-    taken: Taken
+    outcome: ReviewOutcome
     accepted: tuple[Verdict, ...]
-    unseen: int
+    unreviewed: int
     losses: Counter[str]
     changed: int
 
     def summary(self) -> str:
-        """The account for a person to read."""
+        """Return the result as text."""
         drawn = sum(item.score is None for item in self.accepted)
-        unseen = f", and {self.unseen:,} that nobody has seen" if self.unseen else ""
+        unreviewed = f", and {self.unreviewed:,} unreviewed" if self.unreviewed else ""
         lines = [
-            f"{len(self.accepted):,} sounds accepted, {drawn:,} of them drawn by hand{unseen}",
-            f"Left out: {self.taken.rejected:,} rejected, {len(self.taken.unsure):,} unsure",
-            *listed(f"Not kept in {self.format}:", self.losses),
-            *still_there(self.changed),
+            f"{counted(len(self.accepted), 'event')} accepted, {drawn:,} of them drawn by hand{unreviewed}",
+            f"Left out: {self.outcome.rejected:,} rejected, {len(self.outcome.uncertain):,} unsure",
+            *format_counts(f"Not kept in {self.format}:", self.losses),
+            *changed_tables_note(self.changed),
             f"Written: {self.out}",
         ]
         return "\n".join(lines)
@@ -64,60 +72,60 @@ def export_reviewed(
     *,
     combined: bool | None = None,
     min_score: float | None = None,
-    and_unseen: bool = False,
+    include_unreviewed: bool = False,
     location: str | None = None,
-) -> Written:
-    """Write what a review of a run has come to; `and_unseen` adds the sounds nobody has decided about, as the model's.
+) -> ReviewExport:
+    """Export the accepted events of a run; `include_unreviewed` adds the detections without a verdict.
 
-    Tables of an earlier export of this run into the same folder are removed, unless somebody has changed them.
+    Tables of an earlier export of this run into the same folder are removed, unless a user has changed them.
     """
     folder = out or join(events, f"{to}-reviewed")
     place = file_or_folder(to, combined, folder)
-    found = open_found(events, min_score)
-    verdicts = read_verdicts(verdicts_at(events, location))
-    taken = take(sounds_of(found, min_score), verdicts)
+    results = open_results(events, min_score)
+    verdicts = read_verdicts(verdicts_location(events, location))
+    outcome = summarise_review(run_events(results, min_score), verdicts)
     accepted: dict[str, list[Verdict]] = {}
-    for item in taken.accepted:
+    for item in outcome.accepted:
         accepted.setdefault(item.recording_id, []).append(item)
-    held, unseen = holding(verdicts), 0
+    latest, unreviewed = latest_verdicts(verdicts), 0
     written: list[Verdict] = []
     boxes: list[Event] = []
     recordings: list[Recording] = []
-    for part in found.parts(min_score):
-        own: list[Recording] = from_table(part.recordings, Recording)
-        recordings += own
-        for recording in own:
-            here = accepted.get(recording.recording_id, [])
-            written += here
-            boxes += [_told(item, recording, to) for item in here]
-        if and_unseen:
-            others = _unseen(found, part, held, to)
-            unseen += len(others)
+    for part in results.parts(min_score):
+        part_recordings: list[Recording] = from_table(part.recordings, Recording)
+        recordings += part_recordings
+        for recording in part_recordings:
+            recording_verdicts = accepted.get(recording.recording_id, [])
+            written += recording_verdicts
+            boxes += [_to_event(item, recording, to) for item in recording_verdicts]
+        if include_unreviewed:
+            others = _unreviewed_events(results, part, latest, to)
+            unreviewed += len(others)
             boxes += others
     ordered = sorted(boxes, key=lambda event: (event.recording_id, event.start_s, event.low_hz or 0.0))
-    facts = tuple(
-        replace(facts_of(item), location=found.place(item.collection, item.path))
+    metadata = tuple(
+        replace(metadata_of(item), location=results.location(item.collection, item.path))
         for item in recordings
         if item.status != "quarantined"
     )
-    annotations = Annotations(tuple(ordered), taken.reviewed, facts)
+    annotations = Annotations(tuple(ordered), outcome.reviewed, metadata)
     losses, names = _write(annotations, to, place, folder)
-    changed = keep_only(names, folder, found.fingerprint)
-    return Written(to, place, taken, tuple(written), unseen, losses, changed)
+    changed = remove_stale_exports(names, folder, results.fingerprint)
+    return ReviewExport(to, place, outcome, tuple(written), unreviewed, losses, changed)
 
 
 def _write(
     annotations: Annotations, to: AnnotationFormat, place: str, folder: str
 ) -> tuple[Counter[str], list[str]]:
-    """Write all at one place, or where that is a folder of files, one for each recording of which people tell anything.
+    """Write one file, or a folder with a file for each recording that has events or reviewed spans.
 
-    → what the format cannot hold, and names of the files
+    Return the numbers of values that the format cannot store, and the names of the files.
     """
-    if place != folder or not SHAPES[to].ending:
-        return write_annotations(annotations, place, to), names_of(to, place)
+    if place != folder or not EXPORT_LAYOUTS[to].ending:
+        return write_annotations(annotations, place, to), output_names(to, place)
     parts = {name: part for name, part in by_recording(annotations).items() if part.events or part.reviewed}
-    names = places_below(parts, SHAPES[to].ending)
-    if to in ("raven", "audacity"):  # which write folders themselves, known by the slash
+    names = table_paths(parts, EXPORT_LAYOUTS[to].ending)
+    if to in ("raven", "audacity"):  # these formats write folders themselves, if the path ends with a slash
         return write_annotations(annotations, f"{folder}/", to), [*names.values()]
     losses: Counter[str] = Counter()
     for name, part in parts.items():
@@ -125,25 +133,27 @@ def _write(
     return losses, [*names.values()]
 
 
-def _told(verdict: Verdict, recording: Recording, to: AnnotationFormat) -> Event:
-    """An accepted sound with the columns that the format's tables have."""
+def _to_event(verdict: Verdict, recording: Recording, to: AnnotationFormat) -> Event:
+    """Return an accepted event with the columns of the format's tables."""
     return replace(event_of(verdict), columns=_columns(recording, verdict, to))
 
 
-def _unseen(found: Found, part: FoundPart, held: Mapping[str, Verdict], to: AnnotationFormat) -> list[Event]:
-    """Sounds of a part that nobody has decided about, as the model left them."""
-    rows = np.flatnonzero(~decided_among(with_names(part.events), held.values()))
-    return list(events_for(to, found, part.events.take(rows), {}))
+def _unreviewed_events(
+    results: DetectionResults, part: ResultsPart, latest: Mapping[str, Verdict], to: AnnotationFormat
+) -> list[Event]:
+    """Return the detections of a part without a verdict, unchanged."""
+    rows = np.flatnonzero(~decided_mask(with_event_ids(part.events), latest.values()))
+    return list(annotations_for(to, results, part.events.take(rows), {}))
 
 
 def _columns(recording: Recording, verdict: Verdict, to: AnnotationFormat) -> tuple[tuple[str, str], ...]:
-    """Clock times, site and model, where the format's own export has them."""
+    """Return clock times, site and model, if the format's export of detections has these columns."""
     since = timedelta(seconds=verdict.start_s)
     values = {
         "site": recording.site or "",
         "start_utc": clock_text(recording.start_utc and recording.start_utc + since),
         "start_local": clock_text(recording.start_local and recording.start_local + since),
-        "utc_offset_min": plain(recording.utc_offset_min),
+        "utc_offset_min": format_number(recording.utc_offset_min),
         "model": verdict.model or "",
     }
-    return tuple((name, values[name]) for name in SHAPES[to].columns.free if values[name])
+    return tuple((name, values[name]) for name in EXPORT_LAYOUTS[to].columns.free if values[name])

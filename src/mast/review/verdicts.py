@@ -1,4 +1,4 @@
-"""What people decide about sounds: rows that are only ever added, and what holds after them."""
+"""Verdicts of annotators on events and spans: append-only records, and the latest verdict on each."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from mast.events import UtcTime
+from mast.records import UtcTime
+
+REVIEW_DATABASE = "review.sqlite"
+"""Name of the SQLite file with the verdicts on a run, in the run's folder."""
 
 State = Literal["open", "accepted", "rejected", "unsure"]
-"""What holds for a sound; an undone first verdict leaves it open. A span is accepted where it was wholly reviewed."""
+"""State of an event. Reverting the first verdict makes the event open again. A fully reviewed span is accepted."""
 
-DRAWN, SPAN = "drawn-", "span-"
-"""What begins the names of sounds that people drew, and of spans."""
+USER_DRAWN, SPAN = "drawn-", "span-"
+"""Prefixes of the ids of events that annotators drew, and of spans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one person decided about one sound or span: the whole of what holds from then on, never changed afterwards.
+    """Decision of one user on one event or span: the complete state after it, never changed afterwards.
 
-    `subject` names the sound: the `event_id` of a sound the model found, a fresh name for one that a person drew, or
-    the name of a span. `version` is 1 for the first verdict on it; each later one replaces the one before, so that two
-    people who decide at once are told apart: the second holds a version that is taken. `start_s` … `high_hz` is the
-    box after the verdict, in the recording's own seconds and Hz; a span has no frequencies. `score` is the model's, and
-    None for what a person drew. `queue` says which list asked for it. `undoes` is the version that an undo took back.
+    `event_id` identifies a detection of the model, an event that a user drew (a new id), or a span. `version` is 1 for
+    the first verdict on an event; each later verdict replaces the previous one. If two users decide at the same time,
+    the second verdict has a version that is already taken. `start_s` … `high_hz` is the box after the verdict, in
+    seconds and Hz of the recording; a span has no frequencies. `score` is the model's score, and None for an event that
+    a user drew. `queue` is the review queue that listed the event. `reverts` is the version that an undo reverted.
     """
 
     number: int
-    subject: str
+    event_id: str
     version: int
     kind: Literal["sound", "span"]
     state: State
@@ -39,16 +42,16 @@ class Verdict:
     label: str | None
     score: float | None
     model: str | None
-    who: str
-    at_utc: UtcTime
+    user: str
+    created_at: UtcTime
     queue: str | None = None
-    undoes: int | None = None
+    reverts: int | None = None
 
 
-def holding(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
-    """The verdict that holds for each subject: the one with its highest version."""
+def latest_verdicts(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
+    """Return the latest verdict (highest version) on each event or span, by `event_id`."""
     last: dict[str, Verdict] = {}
     for verdict in verdicts:
-        if verdict.subject not in last or verdict.version > last[verdict.subject].version:
-            last[verdict.subject] = verdict
+        if verdict.event_id not in last or verdict.version > last[verdict.event_id].version:
+            last[verdict.event_id] = verdict
     return last

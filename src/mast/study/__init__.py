@@ -1,1 +1,1 @@
-"""A study: how its file comes to be, and what its work folder holds, lacks and needs next."""
+"""Create study files, and track the artifacts in a study's work folder."""

@@ -1,1 +1,1 @@
-"""Learning: targets, losses, optimiser and schedule, one loop, and the recipes that run on it."""
+"""Training: targets, losses, optimiser and schedule, one training loop, and the tasks that run on it."""

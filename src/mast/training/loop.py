@@ -1,7 +1,7 @@
-"""The one training loop: what pretraining, detection and self-training share.
+"""The training loop of pretraining, detector training and self-training.
 
-Everything random follows from the seed and the step, so the state to go on from is weights, optimiser and a number;
-a run that was killed goes on with the same command and ends with the very same weights.
+All random numbers follow from the seed and the step, so a checkpoint needs only weights, optimiser state and the step.
+A run that was killed resumes with the same command, and its final weights are identical to those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -18,67 +18,71 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mast.config import Optimisation
-from mast.datasets.loading import Batch, Examples, batches
-from mast.datasets.order import Order
+from mast.config import OptimisationSettings
+from mast.datasets.loader import Batch, ChunkDataset, iter_batches
+from mast.datasets.sampler import BatchSampler
 from mast.errors import TrainingError
-from mast.recordings.store import AudioStore
-from mast.training.fitting import largest_that_fits
-from mast.training.optimiser import Group, Schedule, adamw, running_mean
-from mast.training.run import Run
-from mast.training.state import Parts
+from mast.store.audio_store import AudioStore
+from mast.training.batch_size import find_executable_batch_size
+from mast.training.checkpointing import Checkpointed
+from mast.training.fabric import start_fabric
+from mast.training.optimiser import ParamGroup, Schedule, adamw, make_ema
+from mast.training.run_dir import TrainingRun
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-READERS = 2
-"""Threads that read ahead."""
+LOADER_THREADS = 2
+"""Number of threads that prefetch chunks."""
 
 REPORT_STEPS = 10
-"""A line of metrics is written after so many steps, and at the end of each epoch."""
+"""Interval of the metrics in steps; they are also written at the end of each epoch."""
 
 End = Literal["finished", "stopped", "interrupted"]
 
 
-class Recipe(Protocol):
-    """What a stage adds to the loop.
+class TrainingTask(Protocol):
+    """Interface of a training stage.
 
-    `module` takes `inputs` and gives losses by name, each a mean over its examples; `loss` is the one to lower.
+    `module` maps the output of `prepare_batch` to losses by name, each a mean over the examples; the loop minimises the
+    one named `loss`.
     """
+
+    training_set: TrainingSet
 
     @property
     def module(self) -> nn.Module:
-        """What learns."""
+        """Module to train."""
         ...
 
-    def groups(self) -> Sequence[Group]:
-        """Parameters to learn."""
+    def param_groups(self) -> Sequence[ParamGroup]:
+        """Return the parameters to train."""
         ...
 
-    def inputs(self, batch: Batch, step: int, device: torch.device) -> tuple[Any, ...]:
-        """What the module takes of a batch; each item can be cut along the examples."""
+    def prepare_batch(self, batch: Batch, step: int, device: torch.device) -> tuple[Any, ...]:
+        """Return the inputs of the module for a batch; each input can be sliced along the examples."""
         ...
 
     def begin_epoch(self, epoch: int) -> None:
-        """Make ready for an epoch: freeze, thaw, or nothing."""
+        """Prepare an epoch, for example freeze or unfreeze layers."""
         ...
 
     def validate(self, model: nn.Module, device: torch.device) -> float | None:
-        """Loss on sound kept for validation, or None where there is none."""
+        """Return the loss on the validation split, None if it is empty."""
         ...
 
-    def end_epoch(self, model: nn.Module, epoch: int, run: Run) -> None:
-        """Draw pictures, or nothing."""
+    def end_epoch(self, model: nn.Module, epoch: int, run: TrainingRun) -> None:
+        """Plot figures, if the stage has any."""
         ...
 
-    def save(self, model: nn.Module, run: Run) -> None:
-        """Write the finished model."""
+    def save(self, model: nn.Module, run: TrainingRun) -> None:
+        """Save the final model."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands, for a person who watches."""
+    """Progress of a run, for display."""
 
     step: int
     steps: int
@@ -92,210 +96,258 @@ OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
-    """What to learn from."""
+class TrainingSet:
+    """Audio store and examples to train on."""
 
     store: AudioStore
-    examples: Examples
+    examples: ChunkDataset
+
+
+def run_training(
+    make_task: Callable[[tuple[int, int]], TrainingTask],
+    settings: OptimisationSettings,
+    run: TrainingRun,
+    fingerprint: dict[str, Any],
+    device: str,
+    on_progress: OnProgress,
+    *,
+    partly_frozen: bool = False,
+) -> End:
+    """Train a task in a run's folder, or resume it; a finished run stays as it is.
+
+    Args:
+        make_task: Build the task for a rank among a number of ranks.
+        settings: Settings of the optimisation.
+        run: Folder of the run; TrainingError if it began with another fingerprint.
+        fingerprint: Every input that affects the trained weights.
+        device: `auto`, `cpu` or `cuda`.
+        on_progress: Progress callback.
+        partly_frozen: Some parameters get no gradient in some steps.
+    """
+    run.check(fingerprint)
+    if run.is_finished:
+        return "finished"
+    fabric = start_fabric(settings.precision, run, device, partly_frozen=partly_frozen)
+    task = make_task((fabric.global_rank, fabric.world_size))
+    run.open(fingerprint)
+    return train(task, task.training_set, settings, run, fabric, on_progress)
 
 
 def train(
-    recipe: Recipe,
-    sound: Sound,
-    settings: Optimisation,
-    run: Run,
+    task: TrainingTask,
+    data: TrainingSet,
+    settings: OptimisationSettings,
+    run: TrainingRun,
     fabric: Fabric,
     on_progress: OnProgress = lambda progress: None,
 ) -> End:
-    """Run a recipe to its end, or until it is told to stop; the same call goes on where it stopped."""
-    batch = min(settings.batch, len(sound.examples))
+    """Train until the last step or a stop signal; the same call resumes a stopped run."""
+    batch = min(settings.batch_size, len(data.examples))
     if batch % fabric.world_size:
         raise TrainingError(
-            f"A batch of {batch} cannot be shared out evenly over {fabric.world_size} devices. "
-            f"Set batch to a multiple of {fabric.world_size}, not above {len(sound.examples)}."
+            f"A batch of {batch} examples cannot be split evenly over {fabric.world_size} devices. "
+            f"Set batch_size to a multiple of {fabric.world_size}, at most {len(data.examples)}."
         )
-    order = Order(
-        len(sound.examples),
+    sampler = BatchSampler(
+        len(data.examples),
         batch,
         settings.seed,
         fabric.global_rank,
         fabric.world_size,
-        whole_batches=True,
+        drop_last=True,
     )
-    schedule = Schedule.of(settings, order.steps_per_epoch)
+    schedule = Schedule.of(settings, sampler.steps_per_epoch)
     run.folder.mkdir(parents=True, exist_ok=True)
-    optimiser = adamw(recipe.groups(), settings)
-    module, optimiser = fabric.setup(recipe.module, optimiser)
-    mean = running_mean(recipe.module, settings.ema_decay) if settings.ema_decay else None
-    parts = Parts(fabric, module, optimiser, mean)
-    parts.load(run)
-    with told_to_stop() as told:
-        return _Loop(recipe, sound, settings, run, parts, order, schedule, on_progress).go(told)
+    optimiser = adamw(task.param_groups(), settings)
+    module, optimiser = fabric.setup(task.module, optimiser)
+    ema = make_ema(task.module, settings.ema_decay) if settings.ema_decay else None
+    checkpointed = Checkpointed(fabric, module, optimiser, ema)
+    checkpointed.load(run)
+    with catch_stop_signals() as stop_signal:
+        return _Loop(task, data, settings, run, checkpointed, sampler, schedule, on_progress).execute(
+            stop_signal
+        )
 
 
 @dataclass
 class _Loop:
-    """The steps of a run."""
+    """Training steps of a run."""
 
-    recipe: Recipe
-    sound: Sound
-    settings: Optimisation
-    run: Run
-    parts: Parts
-    order: Order
+    task: TrainingTask
+    data: TrainingSet
+    settings: OptimisationSettings
+    run: TrainingRun
+    checkpointed: Checkpointed
+    sampler: BatchSampler
     schedule: Schedule
     on_progress: OnProgress
-    portion: int | None = None
+    micro_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        self.fabric, self.state, self.device = self.parts.fabric, self.parts.state, self.parts.fabric.device
+        self.fabric, self.state, self.device = (
+            self.checkpointed.fabric,
+            self.checkpointed.state,
+            self.checkpointed.fabric.device,
+        )
 
-    def go(self, told: Told) -> End:
-        """Steps until the end, or until someone says stop."""
+    def execute(self, stop_signal: StopSignal) -> End:
+        """Train until the last step or a stop signal."""
         if self.fabric.is_global_zero:
-            self.run.forget_after(self.state.step)
-        clock = _Clock(self.order, self.sound.store, self.state.step)
+            self.run.truncate_after(self.state.step)
+        clock = _Clock(self.sampler, self.data.store, self.state.step)
         saved_s = time.monotonic()
-        loader = batches(
-            self.sound.store, self.sound.examples, self.order, from_step=self.state.step, workers=READERS
+        loader = iter_batches(
+            self.data.store,
+            self.data.examples,
+            self.sampler,
+            from_step=self.state.step,
+            workers=LOADER_THREADS,
         )
         self._begin_epoch()
         for batch in loader:
             step = self.state.step
-            if step == self.schedule.steps or self._is_patience_over():
+            if step == self.schedule.steps or self._is_early_stop():
                 break
-            taken = self._step(batch, step)
+            step_losses = self._step(batch, step)
             is_due = time.monotonic() - saved_s >= self.settings.checkpoint_minutes * 60
-            losses, stop, is_due = self._agreed(taken, told, is_due=is_due)
+            losses, stop, is_due = self._synchronise(step_losses, stop_signal, is_due=is_due)
             self._check(losses, batch, step)
             self.state.step = step = step + 1
-            epoch_ends = step % self.order.steps_per_epoch == 0
+            epoch_ends = step % self.sampler.steps_per_epoch == 0
             if epoch_ends or step % REPORT_STEPS == 0:
                 self._report(losses, clock.pace(step, self.schedule.steps))
             if epoch_ends:
-                self._end_epoch(step // self.order.steps_per_epoch - 1)
+                self._end_epoch(step // self.sampler.steps_per_epoch - 1)
             if stop or is_due:
-                self.parts.save(self.run)
+                self.checkpointed.save(self.run)
                 saved_s = time.monotonic()
             if stop and step < self.schedule.steps:
-                return "interrupted" if told.signal == signal.SIGINT else "stopped"
+                return "interrupted" if stop_signal.signal == signal.SIGINT else "stopped"
         loader.close()  # type: ignore[attr-defined]
-        self.parts.save(self.run)
+        self.checkpointed.save(self.run)
         if self.fabric.is_global_zero:
-            self.recipe.save(self._best(), self.run)
+            self.task.save(self._best(), self.run)
         self.fabric.barrier()
         return "finished"
 
     def _step(self, batch: Batch, step: int) -> dict[str, Tensor]:
-        """Learn from one batch, in portions that fit the device."""
-        rate = self.schedule.apply(self.parts.optimiser.param_groups, step)
-        inputs, examples = self.recipe.inputs(batch, step, self.device), len(batch.examples)
-        if self.portion is None:
-            losses, self.portion = self._learn_first(inputs, examples, step)
+        """Run one optimiser step on a batch, in micro-batches that fit the device."""
+        rate = self.schedule.apply(self.checkpointed.optimiser.param_groups, step)
+        inputs, examples = self.task.prepare_batch(batch, step, self.device), len(batch.examples)
+        if self.micro_batch_size is None:
+            losses, self.micro_batch_size = self._find_micro_batch(inputs, examples, step)
         else:
-            losses = self._learn(inputs, examples, step, self.portion)
-        if self.settings.clip:
+            losses = self._forward_backward(inputs, examples, step, self.micro_batch_size)
+        if self.settings.grad_clip_norm:
             norm = self.fabric.clip_gradients(
-                self.parts.module, self.parts.optimiser, max_norm=self.settings.clip, error_if_nonfinite=False
+                self.checkpointed.module,
+                self.checkpointed.optimiser,
+                max_norm=self.settings.grad_clip_norm,
+                error_if_nonfinite=False,
             )
             losses["gradient"] = torch.as_tensor(norm).detach()
-        self.parts.optimiser.step()
-        self.parts.optimiser.zero_grad()
-        if self.parts.mean is not None:
-            self.parts.mean.update_parameters(self.recipe.module)
+        self.checkpointed.optimiser.step()
+        self.checkpointed.optimiser.zero_grad()
+        if self.checkpointed.ema is not None:
+            self.checkpointed.ema.update_parameters(self.task.module)
         return {**losses, "lr": torch.tensor(rate)}
 
-    def _learn(self, inputs: tuple[Any, ...], examples: int, step: int, portion: int) -> dict[str, Tensor]:
-        """Gradients of a batch, summed over its portions, and its losses."""
+    def _forward_backward(
+        self, inputs: tuple[Any, ...], examples: int, step: int, micro_batch_size: int
+    ) -> dict[str, Tensor]:
+        """Accumulate the gradients of a batch over its micro-batches, and return its losses."""
         torch.manual_seed(self.settings.seed * 1_000_003 + step)  # dropout; the same on every device
         sums: dict[str, Tensor] = {}
-        for first in range(0, examples, portion):
-            last = min(first + portion, examples)
+        for first in range(0, examples, micro_batch_size):
+            last = min(first + micro_batch_size, examples)
             is_final = last == examples
-            with nullcontext() if is_final else self.fabric.no_backward_sync(self.parts.module):
-                losses = self.parts.module(*(item[first:last] for item in inputs))
-                share = (last - first) / examples
-                self.fabric.backward(losses["loss"] * share)
+            with nullcontext() if is_final else self.fabric.no_backward_sync(self.checkpointed.module):
+                losses = self.checkpointed.module(*(item[first:last] for item in inputs))
+                fraction = (last - first) / examples
+                self.fabric.backward(losses["loss"] * fraction)
             for name, value in losses.items():
-                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value.detach() * share
+                sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value.detach() * fraction
         return sums
 
-    def _learn_first(
+    def _find_micro_batch(
         self, inputs: tuple[Any, ...], examples: int, step: int
     ) -> tuple[dict[str, Tensor], int]:
-        """What `_learn` gives of a first batch, and how many examples the device holds at once, which this finds out.
+        """Run the first batch, find the largest micro-batch that fits the device, and return its losses and that size.
 
-        One process learns as it tries. Of many, some may fit what others do not: all try by themselves before they learn
-        together.
+        A single process keeps the gradients of the successful attempt. Several processes may have different limits: each
+        first finds its own, and then all run the batch with the smallest.
         """
-        learned: dict[str, Tensor] = {}
+        losses_of_batch: dict[str, Tensor] = {}
 
-        def attempt(portion: int) -> None:
-            buffers = {name: value.clone() for name, value in self.recipe.module.named_buffers()}
-            room = self._kept_room()
+        def attempt(micro_batch_size: int) -> None:
+            buffers = {name: value.clone() for name, value in self.task.module.named_buffers()}
+            reserved = self._reserve_memory()
             try:
                 if self.fabric.world_size == 1:
-                    learned.update(self._learn(inputs, examples, step, portion))
+                    losses_of_batch.update(self._forward_backward(inputs, examples, step, micro_batch_size))
                 else:
                     with self.fabric.autocast():
-                        losses = self.recipe.module(*(item[:portion] for item in inputs))
+                        losses = self.task.module(*(item[:micro_batch_size] for item in inputs))
                     self.fabric.backward(losses["loss"])
             finally:
-                del room
-                if not learned:
-                    for name, value in self.recipe.module.named_buffers():
+                del reserved
+                if not losses_of_batch:
+                    for name, value in self.task.module.named_buffers():
                         value.copy_(buffers[name])
-                    self.parts.optimiser.zero_grad()
+                    self.checkpointed.optimiser.zero_grad()
 
-        asked = self.settings.device_batch
-        found = largest_that_fits(attempt, min(asked or examples, examples))
-        found = int(self.fabric.all_reduce(torch.tensor(float(found)), reduce_op="min"))  # type: ignore[arg-type]
-        if asked and found < min(asked, examples):
+        requested = self.settings.micro_batch_size
+        size = find_executable_batch_size(attempt, min(requested or examples, examples))
+        size = int(self.fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))  # type: ignore[arg-type]
+        if requested and size < min(requested, examples):
             raise TrainingError(
-                f"{asked} examples at once do not fit into the memory of {self.device}; {found} do. "
-                f"Set device_batch to {found}, or leave it out: the batch stays {self.order.batch} either way."
+                f"A micro-batch of {requested} does not fit into the memory of {self.device}; {size} fits. Set "
+                f"micro_batch_size to {size}, or remove it: the batch size stays {self.sampler.batch_size} in both cases."
             )
-        return learned or self._learn(inputs, examples, step, found), found
+        return losses_of_batch or self._forward_backward(inputs, examples, step, size), size
 
-    def _kept_room(self) -> list[Tensor]:
-        """Memory that later portions find taken: gradients of those before, and AdamW's moments after its first step."""
-        copies = 1 if self.parts.optimiser.optimizer.state else 3
-        groups = self.parts.optimiser.param_groups
+    def _reserve_memory(self) -> list[Tensor]:
+        """Allocate memory in the size of the gradients and, before the first step, of AdamW's moments.
+
+        Later micro-batches run while that memory is in use, so they must fit beside it.
+        """
+        copies = 1 if self.checkpointed.optimiser.optimizer.state else 3
+        groups = self.checkpointed.optimiser.param_groups
         return [torch.empty_like(item) for group in groups for item in group["params"] for _ in range(copies)]
 
-    def _agreed(
-        self, losses: dict[str, Tensor], told: Told, *, is_due: bool
+    def _synchronise(
+        self, losses: dict[str, Tensor], stop_signal: StopSignal, *, is_due: bool
     ) -> tuple[dict[str, float], bool, bool]:
-        """Losses averaged over all devices, whether any was told to stop, and whether a save is due, in one exchange.
+        """Average the losses over all processes, and return them with two flags: a stop was requested, a save is due.
 
-        All save together, so one clock decides: that of the first process.
+        This takes one all-reduce. All processes save together, so the clock of the first process decides.
         """
         values = torch.stack([*(value.double().to(self.device) for value in losses.values())])
         is_first = self.fabric.is_global_zero
-        marks = [float(told.signal is not None), float(is_due and is_first)]
-        said = torch.tensor(marks, device=self.device, dtype=torch.float64)
+        flags = [float(stop_signal.signal is not None), float(is_due and is_first)]
+        request = torch.tensor(flags, device=self.device, dtype=torch.float64)
         if self.fabric.world_size > 1:
-            values, said = self.fabric.all_reduce(torch.cat([values, said])).split([len(losses), 2])  # type: ignore[union-attr]
-        stop, is_due = (said > 0).tolist()
+            values, request = self.fabric.all_reduce(torch.cat([values, request])).split([len(losses), 2])  # type: ignore[union-attr]
+        stop, is_due = (request > 0).tolist()
         return dict(zip(losses, values.tolist(), strict=True)), stop, is_due
 
     def _check(self, losses: dict[str, float], batch: Batch, step: int) -> None:
-        """Stop where numbers have left the realm of sense, and say which sound did it.
+        """Raise TrainingError if the loss or gradient is not finite, naming the chunks in the batch.
 
-        In fp16 gradients may overflow now and then; the scaler leaves such a step out.
+        In fp16 gradients can overflow occasionally; the scaler skips such a step.
         """
-        ignored = {"gradient"} if self.parts.scaler else set()
+        ignored = {"gradient"} if self.checkpointed.scaler else set()
         if all(math.isfinite(value) for name, value in losses.items() if name not in ignored):
             return
-        places = self.sound.examples.places(batch.epoch, batch.examples.numpy())
+        locations = self.data.examples.locations(batch.epoch, batch.examples.numpy())
         raise TrainingError(
-            f"At step {step} the loss or its gradient is no number ({losses}). The batch was: "
-            f"{'; '.join(heard(self.sound.store, places))}. The last good state is {self.run.last}; "
-            "look at these recordings, or lower the learning rate."
+            f"At step {step} the loss or its gradient is not finite ({losses}). The batch was: "
+            f"{'; '.join(describe_chunks(self.data.store, locations))}. The last checkpoint is {self.run.last}. "
+            "Check these recordings, or lower the learning rate."
         )
 
     def _report(self, losses: dict[str, float], pace: Pace) -> None:
-        step, epoch = self.state.step, (self.state.step - 1) // self.order.steps_per_epoch
+        step, epoch = self.state.step, (self.state.step - 1) // self.sampler.steps_per_epoch
         if not self.fabric.is_global_zero:
             return
         self.run.write(
@@ -307,40 +359,40 @@ class _Loop:
         )
 
     def _begin_epoch(self) -> None:
-        self.recipe.begin_epoch(self.state.step // self.order.steps_per_epoch)
-        self.parts.module.train()
+        self.task.begin_epoch(self.state.step // self.sampler.steps_per_epoch)
+        self.checkpointed.module.train()
 
     def _end_epoch(self, epoch: int) -> None:
-        """Validate and draw with the model that would be kept, then go on to the next epoch."""
-        model = self._kept().eval()
+        """Validate and plot with the weights that would be saved, then begin the next epoch."""
+        model = self._saved_model().eval()
         with torch.no_grad(), self.fabric.autocast():
-            loss = self.recipe.validate(model, self.device)
+            loss = self.task.validate(model, self.device)
             if self.fabric.is_global_zero:
-                self.recipe.end_epoch(model, epoch, self.run)
+                self.task.end_epoch(model, epoch, self.run)
         if loss is not None and self.fabric.is_global_zero:
             self.run.write({"step": self.state.step, "epoch": epoch, "validation_loss": loss})
             self.fabric.log("validation_loss", loss, self.state.step)
-        if loss is None and self.settings.patience_epochs:
+        if loss is None and self.settings.early_stopping_patience:
             raise TrainingError(
-                "patience_epochs needs sound for validation, and this study has none: see mast splits."
+                "early_stopping_patience needs a validation split, and that of this study is empty: see mast split."
             )
         if loss is not None and loss < self.state.best_loss:
             self.state.best_loss, self.state.best_epoch = loss, epoch
-            if self.settings.patience_epochs:
+            if self.settings.early_stopping_patience:
                 self.state.best = {name: value.clone() for name, value in model.state_dict().items()}
         self._begin_epoch()
 
-    def _is_patience_over(self) -> bool:
-        epochs = self.state.step // self.order.steps_per_epoch
-        patience = self.settings.patience_epochs
+    def _is_early_stop(self) -> bool:
+        epochs = self.state.step // self.sampler.steps_per_epoch
+        patience = self.settings.early_stopping_patience
         return bool(patience) and epochs - 1 - self.state.best_epoch >= patience
 
-    def _kept(self) -> nn.Module:
-        """The weights to validate and keep: the running mean where there is one."""
-        return self.parts.mean.module if self.parts.mean is not None else self.recipe.module
+    def _saved_model(self) -> nn.Module:
+        """Return the model to validate and save: the moving average, if there is one."""
+        return self.checkpointed.ema.module if self.checkpointed.ema is not None else self.task.module
 
     def _best(self) -> nn.Module:
-        model = self._kept()
+        model = self._saved_model()
         if self.state.best:
             model.load_state_dict(self.state.best)
         return model.eval()
@@ -348,17 +400,19 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a run goes."""
+    """Training speed and remaining time."""
 
     hours_per_hour: float
     remaining_s: float
 
 
 class _Clock:
-    """Time since this process began to learn, without the first step, which is slower than all others."""
+    """Training time of this process without the first step, which is slower than all others."""
 
-    def __init__(self, order: Order, store: AudioStore, step: int) -> None:
-        self._hours_a_step = order.batch * store.layout.step_samples / store.layout.sample_rate_hz / 3600
+    def __init__(self, sampler: BatchSampler, store: AudioStore, step: int) -> None:
+        self._hours_per_step = (
+            sampler.batch_size * store.layout.block_samples / store.layout.sample_rate_hz / 3600
+        )
         self._step, self._start_s = step, time.monotonic()
         self._is_warm = False
 
@@ -367,35 +421,35 @@ class _Clock:
         step_s = (now_s - self._start_s) / max(1, step - self._step)
         if not self._is_warm:
             self._step, self._start_s, self._is_warm = step, now_s, True
-        return Pace(self._hours_a_step * 3600 / max(step_s, 1e-9), step_s * (steps - step))
+        return Pace(self._hours_per_step * 3600 / max(step_s, 1e-9), step_s * (steps - step))
 
 
-class Told:
-    """Which signal has asked to stop, if any."""
+class StopSignal:
+    """The stop signal that the process received, if any."""
 
     signal: int | None = None
 
 
 @contextmanager
-def told_to_stop() -> Iterator[Told]:
-    """Take note of Ctrl-C, and of SIGTERM, with which Slurm and clouds announce that a machine is taken away."""
-    told = Told()
+def catch_stop_signals() -> Iterator[StopSignal]:
+    """Record Ctrl-C and SIGTERM, which Slurm and cloud providers send before they stop a machine."""
+    stop_signal = StopSignal()
 
-    def note(number: int, frame: object) -> None:
-        told.signal = number
+    def record(number: int, frame: object) -> None:
+        stop_signal.signal = number
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, record) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield told
+        yield stop_signal
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def heard(store: AudioStore, places: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
-    """Recordings and seconds of places in a store, for a person to look at."""
+def describe_chunks(store: AudioStore, locations: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
+    """Return the recording and the start in seconds of each location in a store, for messages."""
     first_rows = store.recordings["first_row"].to_numpy()
     names = store.recordings["recording_id"]
-    of = np.searchsorted(first_rows, places[:, 0], side="right") - 1
-    start_s = places[:, 1] / store.layout.sample_rate_hz
-    return [f"{names[int(item)]} at {second:.2f} s" for item, second in zip(of, start_s, strict=True)]
+    row = np.searchsorted(first_rows, locations[:, 0], side="right") - 1
+    start_s = locations[:, 1] / store.layout.sample_rate_hz
+    return [f"{names[int(item)]} at {second:.2f} s" for item, second in zip(row, start_s, strict=True)]

@@ -1,4 +1,4 @@
-"""What moves the weights: AdamW over groups of parameters, a warm-up and cosine per step, and a running mean."""
+"""AdamW over parameter groups, a learning-rate schedule (warm-up, then cosine), and a moving average of the weights."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.swa_utils import AveragedModel
 
-from mast.config import Optimisation
+from mast.config import OptimisationSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Parameters that learn at the same multiple of the learning rate."""
+class ParamGroup:
+    """Parameters with the same multiple of the learning rate."""
 
     parameters: tuple[nn.Parameter, ...]
-    multiple: float = 1.0
+    lr_scale: float = 1.0
 
 
-def adamw(groups: Iterable[Group], settings: Optimisation) -> AdamW:
-    """AdamW with weight decay on matrices and tokens alone: vectors (biases and norms) have none, as in AudioMAE."""
-    split = []
+def adamw(groups: Iterable[ParamGroup], settings: OptimisationSettings) -> AdamW:
+    """Create AdamW with weight decay on matrices and tokens only: vectors (biases, norms) have none, as in AudioMAE."""
+    groups_by_decay = []
     for group in groups:
         for decay, is_vector in ((settings.weight_decay, False), (0.0, True)):
-            chosen = [item for item in group.parameters if (item.ndim <= 1) == is_vector]
-            if chosen:
-                split.append(
-                    {"params": chosen, "weight_decay": decay, "peak_lr": settings.lr * group.multiple}
+            params = [item for item in group.parameters if (item.ndim <= 1) == is_vector]
+            if params:
+                groups_by_decay.append(
+                    {"params": params, "weight_decay": decay, "peak_lr": settings.lr * group.lr_scale}
                 )
-    return AdamW(split, lr=settings.lr, betas=settings.betas)
+    return AdamW(groups_by_decay, lr=settings.lr, betas=settings.betas)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long to learn, in steps, and how fast at each: up from 0, then down half a cosine to the least rate."""
+    """Number of steps and the learning rate at each: a linear warm-up from 0, then half a cosine to the minimum rate."""
 
     steps: int
     warmup_steps: float
-    least: float  # of the peak
+    min_factor: float  # of the peak
 
     @classmethod
-    def of(cls, settings: Optimisation, steps_per_epoch: int) -> Schedule:
-        """The schedule of a stage."""
+    def of(cls, settings: OptimisationSettings, steps_per_epoch: int) -> Schedule:
+        """Create the schedule of a stage from its settings."""
         return cls(
             settings.epochs * steps_per_epoch,
             settings.warmup_epochs * steps_per_epoch,
@@ -54,27 +54,33 @@ class Schedule:
         )
 
     def factor(self, step: float) -> float:
-        """Share of the peak learning rate at a step."""
+        """Return the learning rate at a step as a fraction of the peak rate."""
         if step < self.warmup_steps:
             return step / self.warmup_steps
         done = (step - self.warmup_steps) / max(self.steps - self.warmup_steps, 1e-9)
-        return self.least + (1 - self.least) * 0.5 * (1 + math.cos(math.pi * done))
+        return self.min_factor + (1 - self.min_factor) * 0.5 * (1 + math.cos(math.pi * done))
 
     def apply(self, groups: Sequence[dict[str, Any]], step: int) -> float:
-        """Set every group's rate for a step; it follows from the step alone, so nothing needs keeping. → the first"""
+        """Set the learning rate of every group for a step, and return that of the first group.
+
+        The rate follows from the step alone, so a checkpoint does not contain it.
+        """
         for group in groups:
             group["lr"] = group["peak_lr"] * self.factor(step)
         return float(groups[0]["lr"])
 
 
-def running_mean(model: nn.Module, decay: float) -> AveragedModel:
-    """A copy of a model that follows its weights and buffers; early on it follows faster (docs/decisions/0010)."""
+def make_ema(model: nn.Module, decay: float) -> AveragedModel:
+    """Create an exponential moving average of a model's weights and buffers.
 
-    def average(means: Sequence[Tensor], values: Sequence[Tensor], seen: Tensor | int) -> None:
-        kept = min(decay, (1 + int(seen)) / (10 + int(seen)))
+    The decay is smaller in the first updates, so the average follows faster then (docs/decisions/0010).
+    """
+
+    def average(means: Sequence[Tensor], values: Sequence[Tensor], updates: Tensor | int) -> None:
+        current_decay = min(decay, (1 + int(updates)) / (10 + int(updates)))
         for mean, value in zip(means, values, strict=True):
             if mean.is_floating_point():
-                mean.lerp_(value.to(mean.dtype), 1 - kept)
+                mean.lerp_(value.to(mean.dtype), 1 - current_decay)
             else:
                 mean.copy_(value)
 

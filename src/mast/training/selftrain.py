@@ -1,8 +1,8 @@
-"""`mast selftrain`: a detector teaches its successor on unlabelled sound, in rounds (paper, Self-training).
+"""`mast self-train`: train a detector on its own predictions in unlabelled recordings, in rounds (paper, Self-training).
 
-A round: the teacher draws boxes in the unlabelled pool; the student, which starts as the teacher, learns from those in
-stage 1 and from the experts' in stage 2; then a guard looks whether it got worse on validation, or draws many more boxes
-than it did at any site. If so the round is taken back and the teacher is the result.
+In each round the teacher predicts boxes in the unlabelled pool. The student is initialised with the teacher's weights and
+trained on these pseudo-labels in stage 1, and on annotations in stage 2. The round is rolled back if the student is worse
+than the first teacher on validation, or if the rate of its detections differs too much; then the teacher is the result.
 """
 
 from __future__ import annotations
@@ -16,132 +16,141 @@ from typing import Any, cast
 
 import torch
 
-from mast.config import DetectorStage, ExpertStage, PseudoStage, Study, Train
-from mast.datasets.examples import TRAIN, detection_examples
-from mast.datasets.loading import FixedChunks, InTurn, Joined, read_batch
-from mast.datasets.order import spread
-from mast.datasets.preparing import read_normalisation
-from mast.datasets.split_table import existing
-from mast.detection.chunks import BoxFinder
+from mast.config import DetectorStage, PseudoLabelStage, Study, SupervisedStage, Train
+from mast.datasets.loader import ConcatDataset, CycledDataset, FixedChunkDataset, read_batch
+from mast.datasets.prepare import read_normalisation
+from mast.datasets.sampler import evenly_spaced
+from mast.datasets.split_table import require_artifact
+from mast.datasets.study_datasets import TRAIN, detection_dataset
+from mast.detection.chunk_detector import ModelChunkDetector
 from mast.errors import TrainingError
 from mast.evaluation.metrics import METRICS
-from mast.models.checkpoint import copy_model, known_identity
+from mast.models.checkpoint import copy_model, read_model_id
 from mast.models.frontend import FrontEnd
 from mast.models.loading import load_detector
-from mast.pictures.predictions import draw_predictions
-from mast.recordings.clocks import length
-from mast.recordings.store import AudioStore
-from mast.study.products import STORE
-from mast.training.devices import is_first_process
-from mast.training.finetune import SETTINGS, settings_of, train_study
-from mast.training.hearing import Heard, hear_validation
-from mast.training.lessons import Lesson
+from mast.plotting.predictions import plot_predictions
+from mast.recordings.clocks import format_duration
+from mast.store.audio_store import AudioStore
+from mast.study.artifacts import STORE
+from mast.training.fabric import is_first_process
+from mast.training.initialisation import check_normalisation
 from mast.training.loop import End, Progress
 from mast.training.pseudo_labels import (
     Pool,
-    UnsureTeacherError,
-    label_pool,
-    learned_from,
-    pool_of,
-    rate_by_site,
+    UncertainTeacherError,
+    choose_score_threshold,
+    detections_per_hour,
+    predict_pool,
     read_labels,
-    score_to_learn_from,
+    read_pool,
+    select_pseudo_labels,
     statistics,
-    unsure_of,
+    uncertain_boxes,
     write_labels,
 )
-from mast.training.rounds import REPORT, Judged, Round, read_round, why_rejected, write_round, write_rounds
-from mast.training.run import ANNOTATIONS, SPLITS, STARTED_FROM, Run, tables_of
-from mast.training.starting import check_normalisation
+from mast.training.rounds import (
+    REPORT,
+    Round,
+    RoundMetrics,
+    read_round,
+    rollback_reason,
+    write_round,
+    write_rounds,
+)
+from mast.training.run_dir import ANNOTATIONS, SPLITS, STARTED_FROM, TrainingRun, table_fingerprints
+from mast.training.supervised import SETTINGS, select_settings, train_study
+from mast.training.training_data import TrainingData
+from mast.training.validation import ValidationPredictions, predict_validation
 
-PICTURE, PICTURED_CHUNKS = "pseudo.png", 4
+FIGURE, PLOTTED_CHUNKS = "pseudo_labels.png", 4
 
-GUARD_CHUNKS = 400
-"""Unlabelled chunks on which rates are compared: a few for each hour of the day and site."""
+RATE_CHUNKS = 400
+"""Number of unlabelled chunks on which detection rates are compared: a few per hour of the day and site."""
 
 CURRICULA = {
-    "two-stage": ("pseudo", "expert"),
-    "pseudo": ("pseudo",),
-    "expert": ("expert",),
-    "union": ("union",),
-    "control": ("control", "expert"),
+    "two-stage": ("pseudo-labels", "supervised"),
+    "pseudo-only": ("pseudo-labels",),
+    "supervised-only": ("supervised",),
+    "joint": ("joint",),
+    "step-matched-control": ("step-matched-control", "supervised"),
 }
-"""What a student learns from, one after the other (paper, self-training ablation; `control` is ours)."""
+"""Training stages of a round, in order (paper, self-training ablation; `step-matched-control` is not in the paper)."""
 
-MEASURED = ("precision", "recall", "f1")
+ROUND_METRICS = ("precision", "recall", "f1")
 
 OnStage = Callable[[str, int, int], None]
-"""`on_stage(what is being done, done, total)`."""
+"""`on_stage(description, done, total)`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """How self-training ended, the rounds that are done, and why there are no more of them, if a teacher was unsure."""
+class SelfTrainingResult:
+    """Outcome of self-training: its finished rounds, and the reason if a teacher without pseudo-labels ended it early."""
 
     end: End
     rounds: tuple[Round, ...]
-    unsure: str | None = None
+    stop_reason: str | None = None
 
 
 def selftrain_study(
     study: Study,
-    run: Run,
+    run: TrainingRun,
     teacher: str,
     device: str = "auto",
-    on_stage: OnStage = lambda what, done, total: None,
-) -> Taught:
-    """Improve a detector on a study's unlabelled sound, or go on with it. The model is the last round's that stood."""
-    store = AudioStore(existing(study, STORE))
+    on_stage: OnStage = lambda description, done, total: None,
+) -> SelfTrainingResult:
+    """Self-train a detector on a study's unlabelled recordings, or resume. The model is that of the last round kept."""
+    store = AudioStore(require_artifact(study, STORE))
     groups = SETTINGS - {"train"} | {"selftrain"}
-    settings = settings_of(study, groups, hears_quiet=study.selftrain.rehearsed_share > 0)
-    learned = {
+    settings = select_settings(study, groups, uses_background=study.selftrain.synthetic_fraction > 0)
+    fingerprint = {
         "data": store.fingerprint,
-        **tables_of(study, [ANNOTATIONS, SPLITS]),
+        **table_fingerprints(study, [ANNOTATIONS, SPLITS]),
         "teacher": teacher,
-        STARTED_FROM: known_identity(teacher),
+        STARTED_FROM: read_model_id(teacher),
         **settings,
     }
-    run.check(learned)
-    pool = pool_of(study, store)
+    run.check(fingerprint)
+    pool = read_pool(study, store)
     _check_labelled(study, store)
     check_normalisation(teacher, load_detector(teacher).description, study)
-    run.open(learned)
-    unsure = None
+    run.open(fingerprint)
+    stop_reason = None
     rounds: list[Round] = []
     for number in range(1, study.selftrain.rounds + 1):
         folder = run.folder / f"round_{number}"
-        lesson = _Lesson(study, store, pool, folder, device, on_stage, number)
+        current = _Round(study, store, pool, folder, device, on_stage, number)
         try:
-            end, done = lesson.give(teacher, rounds[0].before if rounds else None)
-        except UnsureTeacherError as error:
+            end, finished = current.run(teacher, rounds[0].before if rounds else None)
+        except UncertainTeacherError as error:
             if not rounds:
                 raise
-            unsure = f"There is no round {number}: {error}"
+            stop_reason = f"Self-training ended before round {number}: {error}"
             break
-        if done is None:
-            return Taught(end, tuple(rounds))
-        rounds.append(done)
+        if finished is None:
+            return SelfTrainingResult(end, tuple(rounds))
+        rounds.append(finished)
         write_rounds(rounds, str(run.folder / REPORT))
-        if done.rejected:
+        if finished.rollback_reason:
             break
-        teacher = str(lesson.student)
-    _keep(teacher, run)
-    return Taught("finished", tuple(rounds), unsure)
+        teacher = str(current.student)
+    _save_model(teacher, run)
+    return SelfTrainingResult("finished", tuple(rounds), stop_reason)
 
 
 def _check_labelled(study: Study, store: AudioStore) -> None:
-    """Refuse, before anything is learned, a study without the experts' boxes that its curriculum needs."""
+    """Raise TrainingError, before training starts, if the curriculum needs annotations and the study has none."""
     curriculum = study.selftrain.curriculum
-    if curriculum != "pseudo" and not len(detection_examples(study, store, TRAIN).chunks):
+    if curriculum != "pseudo-only" and not len(detection_dataset(study, store, TRAIN).chunks):
         raise TrainingError(
-            f"Nothing of this study is labelled for training, and selftrain.curriculum {curriculum} learns from experts. "
-            "To learn from the teacher alone: --set selftrain.curriculum=pseudo. mast budget proposes what to label."
+            f"This study has no annotated chunks in the training split, and selftrain.curriculum={curriculum} needs "
+            "them. To train on pseudo-labels only: --set selftrain.curriculum=pseudo-only. mast sample selects "
+            "recordings to annotate."
         )
 
 
 @dataclass(frozen=True)
-class _Lesson:
-    """What a round works with."""
+class _Round:
+    """One round of self-training."""
 
     study: Study
     store: AudioStore
@@ -157,169 +166,199 @@ class _Lesson:
 
     @property
     def student(self) -> Path:
-        """Where the round's model is, once it is done."""
-        return Run(self.folder / self.stages[-1]).model
+        """Folder of the round's final model."""
+        return TrainingRun(self.folder / self.stages[-1]).model
 
-    def give(self, teacher: str, first: Judged | None) -> tuple[End, Round | None]:
-        """Label, learn, judge against the first teacher, if this is not it; each part that is done stays done."""
-        known = self.folder / "round.json"
-        if known.exists():
-            return "finished", read_round(known)
-        found, settings = self._labels(teacher), self.study.selftrain
-        real, made_up = self._asked(teacher)
-        ranking = (real + made_up).ranking()
-        q = score_to_learn_from(settings, ranking)
-        right = METRICS["precision"](ranking.above(q), None) if ranking.truths.any() else math.nan
-        pseudo = learned_from(found, self.pool, q, settings)
-        if not len(pseudo):
-            raise UnsureTeacherError(
-                f"{teacher} finds nothing in the unlabelled sound that scores {q:.2f}. Lower selftrain.min_score, "
-                "or train a better teacher first."
+    def run(self, teacher: str, first: RoundMetrics | None) -> tuple[End, Round | None]:
+        """Predict pseudo-labels, train the student, and compare it with the first teacher; skip parts that are finished.
+
+        `first` are the metrics of the first teacher, None in the first round.
+        """
+        path = self.folder / "round.json"
+        if path.exists():
+            return "finished", read_round(path)
+        predictions, settings = self._labels(teacher), self.study.selftrain
+        real, synthetic = self._validate_teacher(teacher)
+        ranking = (real + synthetic).ranking()
+        q = choose_score_threshold(settings, ranking)
+        precision = (
+            METRICS["precision"](ranking.with_min_score(q), None) if ranking.ground_truth.any() else math.nan
+        )
+        selected = select_pseudo_labels(predictions, self.pool, q, settings)
+        if not len(selected):
+            raise UncertainTeacherError(
+                f"{teacher} has no detections with a score of at least {q:.2f} in the unlabelled recordings. Lower "
+                "selftrain.pseudo_label_threshold, or train a better teacher first."
             )
-        self._draw(pseudo)
+        self._plot(selected)
         start = teacher
-        unsure = unsure_of(found, q, settings) if settings.silence_unsure else None
-        drawn = Lesson(pseudo, unsure=unsure, verb="selftrain")
+        uncertain = uncertain_boxes(predictions, q, settings) if settings.mask_uncertain_regions else None
+        pseudo_labels = TrainingData(selected, uncertain=uncertain, command="self-train")
         for name in self.stages:
-            end = self._learn(name, start, drawn, _told_right(right, made_up.boxes))
+            end = self._train_stage(
+                name, start, pseudo_labels, _describe_precision(precision, synthetic.boxes)
+            )
             if end != "finished":
                 return end, None
-            start = str(Run(self.folder / name).model)
-        before = first or self._judged(teacher, real)
-        after = self._judged(start, self._heard(start)[0])
-        done = Round(
+            start = str(TrainingRun(self.folder / name).model)
+        before = first or self._round_metrics(teacher, real)
+        after = self._round_metrics(start, self._predict_validation(start)[0])
+        finished = Round(
             number=self.number,
             teacher=teacher,
-            pseudo={
-                **statistics(found, self.pool, q, settings),
-                "right_on_validation": right if math.isfinite(right) else None,
-                "made_up_calls": made_up.boxes,
+            pseudo_labels={
+                **statistics(predictions, self.pool, q, settings),
+                "right_on_validation": precision if math.isfinite(precision) else None,
+                "synthetic_calls": synthetic.boxes,
             },
             before=before,
             after=after,
-            rejected=why_rejected(before, after, settings.guard),
+            rollback_reason=rollback_reason(before, after, settings.rollback),
         )
-        write_round(done, known)
-        return "finished", done
+        write_round(finished, path)
+        return "finished", finished
 
     def _labels(self, teacher: str) -> Any:
-        """The teacher's boxes, drawn once."""
+        """Return the teacher's predictions in the pool, from the round's table if it exists."""
         location = self.folder / "pseudo.parquet"
         if not location.exists():
-            pool = length(3600 * len(self.pool.places) * self.pool.chunk_hours)
-            told = f"Round {self.number}: the teacher listens to {pool}"
-            found = label_pool(
+            duration = format_duration(3600 * len(self.pool.locations) * self.pool.chunk_hours)
+            message = f"Round {self.number}: predicting pseudo-labels in {duration} of audio"
+            predictions = predict_pool(
                 self.study,
                 self.store,
                 teacher,
                 self.pool,
                 self.device,
-                partial(self.on_stage, told),
+                partial(self.on_stage, message),
             )
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_labels(found, str(location))
-        found, chunks = read_labels(str(location)), len(self.pool.places)
-        if len(found) != chunks:
+            write_labels(predictions, str(location))
+        predictions, chunks = read_labels(str(location)), len(self.pool.locations)
+        if len(predictions) != chunks:
             raise TrainingError(
-                f"{location} has boxes for {len(found):,} chunks, and there are {chunks:,} unlabelled ones now. "
-                "Give this run a name of its own with --name, or delete its folder."
+                f"{location} has boxes for {len(predictions):,} chunks, and there are {chunks:,} unlabelled chunks now. "
+                "Give this run another name with --run-name, or delete its folder."
             )
-        return found
+        return predictions
 
-    def _learn(self, name: str, start: str, drawn: Lesson, right: str) -> End:
-        """One stage of the round, of which `drawn` is the teacher's part; how much of that is `right` is told."""
-        settings, pseudo = self.study.selftrain, cast(FixedChunks, drawn.examples)
-        expert = detection_examples(self.study, self.store, TRAIN).chunks
-        own = replace(drawn, examples=expert, unsure=None)
-        unsure = None if drawn.unsure is None else [*drawn.unsure, *[torch.zeros(0, 4)] * len(expert)]
-        union = replace(drawn, examples=Joined(pseudo, expert), unsure=unsure)
-        as_many = replace(own, examples=InTurn(expert, len(pseudo)))
-        lesson = {"pseudo": drawn, "expert": own, "union": union, "control": as_many}[name]
-        stage: PseudoStage | ExpertStage = settings.expert if name == "expert" else settings.pseudo
-        told = f"Round {self.number}: learning from {TOLD[name].format(right=right)}"
+    def _train_stage(self, name: str, start: str, pseudo_labels: TrainingData, precision: str) -> End:
+        """Train one stage of the round; `precision` describes that of the pseudo-labels in the progress message."""
+        settings, selected = self.study.selftrain, cast(FixedChunkDataset, pseudo_labels.examples)
+        annotated = detection_dataset(self.study, self.store, TRAIN).chunks
+        supervised = replace(pseudo_labels, examples=annotated, uncertain=None)
+        uncertain = (
+            None
+            if pseudo_labels.uncertain is None
+            else [*pseudo_labels.uncertain, *[torch.zeros(0, 4)] * len(annotated)]
+        )
+        joint = replace(pseudo_labels, examples=ConcatDataset(selected, annotated), uncertain=uncertain)
+        control = replace(supervised, examples=CycledDataset(annotated, len(selected)))
+        training_data = {
+            "pseudo-labels": pseudo_labels,
+            "supervised": supervised,
+            "joint": joint,
+            "step-matched-control": control,
+        }[name]
+        stage: PseudoLabelStage | SupervisedStage = (
+            settings.supervised_stage if name == "supervised" else settings.pseudo_label_stage
+        )
+        message = f"Round {self.number}: training on {STAGE_LABELS[name].format(precision=precision)}"
 
         def on_progress(progress: Progress) -> None:
-            self.on_stage(told, progress.step, progress.steps)
+            self.on_stage(message, progress.step, progress.steps)
 
         return train_study(
             stage_study(self.study, stage, start),
-            Run(self.folder / name),
+            TrainingRun(self.folder / name),
             self.device,
             on_progress,
-            lesson,
+            training_data,
         )
 
-    def _draw(self, pseudo: FixedChunks) -> None:
-        """A picture of some chunks with what the student is to believe, before it learns."""
-        picture = self.folder / PICTURE
-        if picture.exists():
+    def _plot(self, pseudo_labels: FixedChunkDataset) -> None:
+        """Plot spectrograms of a few chunks with their pseudo-labels, before the student is trained."""
+        figure = self.folder / FIGURE
+        if figure.exists():
             return
-        batch = read_batch(self.store, pseudo, spread(len(pseudo), PICTURED_CHUNKS))
+        batch = read_batch(self.store, pseudo_labels, evenly_spaced(len(pseudo_labels), PLOTTED_CHUNKS))
         frontend = FrontEnd(self.study.chunking, self.study.spectrogram, read_normalisation(self.study))
-        none = [torch.zeros(0, 4)] * len(batch.boxes)
-        weights = [weight.expand(len(own)) for weight, own in zip(batch.weights, batch.boxes, strict=True)]
-        draw_predictions(frontend(batch.sound, batch.filled), none, batch.boxes, weights, self.study, picture)
+        no_boxes = [torch.zeros(0, 4)] * len(batch.boxes)
+        scores = [weight.expand(len(boxes)) for weight, boxes in zip(batch.weights, batch.boxes, strict=True)]
+        plot_predictions(
+            frontend(batch.audio, batch.valid_samples), no_boxes, batch.boxes, scores, self.study, figure
+        )
 
-    def _asked(self, teacher: str) -> tuple[Heard, Heard]:
-        """What tells how often a teacher is right: validation and, if its student learns from such, made-up calls."""
-        settings, told = self.study.selftrain, f"Round {self.number}: asking how sure the teacher is"
-        self.on_stage(told, 0, 1)
-        knows = settings.min_precision is not None and settings.rehearsed_share > 0
-        heard = self._heard(teacher, knows_made_up=knows)
-        self.on_stage(told, 1, 1)
-        return heard
+    def _validate_teacher(self, teacher: str) -> tuple[ValidationPredictions, ValidationPredictions]:
+        """Predict with the teacher on validation and, if the student is trained on synthetic calls, on these."""
+        settings, message = self.study.selftrain, f"Round {self.number}: measuring the teacher's precision"
+        self.on_stage(message, 0, 1)
+        trained_on_synthetic = (
+            settings.min_pseudo_label_precision is not None and settings.synthetic_fraction > 0
+        )
+        validation = self._predict_validation(teacher, trained_on_synthetic=trained_on_synthetic)
+        self.on_stage(message, 1, 1)
+        return validation
 
-    def _heard(self, model: str, *, knows_made_up: bool = False) -> tuple[Heard, Heard]:
-        """What a model finds on validation, and of made-up calls if it knows such."""
-        held = detection_examples(self.study, self.store, "val").chunks
-        finder = BoxFinder(load_detector(model, self.store), self.study.detection, self.device)
-        return hear_validation(finder, self.study, self.store, held, knows_made_up=knows_made_up)
+    def _predict_validation(
+        self, model: str, *, trained_on_synthetic: bool = False
+    ) -> tuple[ValidationPredictions, ValidationPredictions]:
+        """Predict with a model on validation and, if it was `trained_on_synthetic` calls, on these."""
+        validation_set = detection_dataset(self.study, self.store, "val").chunks
+        detector = ModelChunkDetector(load_detector(model, self.store), self.study.detection, self.device)
+        return predict_validation(
+            detector, self.study, self.store, validation_set, trained_on_synthetic=trained_on_synthetic
+        )
 
-    def _judged(self, model: str, validation: Heard) -> Judged:
-        """A model by what it finds on validation and in some of the pool."""
+    def _round_metrics(self, model: str, validation: ValidationPredictions) -> RoundMetrics:
+        """Compute the metrics of a model on validation, and its detections per hour in a sample of the pool."""
         threshold = load_detector(model).description.thresholds["score"]
-        ranking, some = validation.ranking(), self.pool.some(GUARD_CHUNKS)
-        measured = {}
-        if ranking.truths.any():
-            measured = {name: METRICS[name](ranking.above(threshold), None) for name in MEASURED}
-            measured["ap_area"] = METRICS["ap_area"](ranking, None)
-        told = f"Round {self.number}: looking at the result"
-        found = label_pool(
+        ranking, sample = validation.ranking(), self.pool.sample(RATE_CHUNKS)
+        metrics = {}
+        if ranking.ground_truth.any():
+            metrics = {name: METRICS[name](ranking.with_min_score(threshold), None) for name in ROUND_METRICS}
+            metrics["average_precision"] = METRICS["average_precision"](ranking, None)
+        message = f"Round {self.number}: measuring detection rates"
+        predictions = predict_pool(
             self.study,
             self.store,
             model,
-            some,
+            sample,
             self.device,
-            partial(self.on_stage, told),
+            partial(self.on_stage, message),
         )
-        known = {name: value for name, value in measured.items() if math.isfinite(value)}
-        return Judged({"threshold": threshold, **known}, rate_by_site(found, some, threshold), some.hours)
+        defined = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        return RoundMetrics(
+            {"threshold": threshold, **defined},
+            detections_per_hour(predictions, sample, threshold),
+            sample.hours,
+        )
 
 
-TOLD = {
-    "pseudo": "the teacher's boxes{right}",
-    "expert": "the experts' boxes",
-    "union": "the teacher's{right} and the experts' boxes",
-    "control": "the experts' boxes, in as many steps as the teacher's would take",
+STAGE_LABELS = {
+    "pseudo-labels": "pseudo-labels{precision}",
+    "supervised": "annotations",
+    "joint": "pseudo-labels{precision} and annotations",
+    "step-matched-control": "annotations, with the number of steps for pseudo-labels",
 }
 
 
-def _told_right(right: float, made_up: int) -> str:
-    """How much of what a teacher draws is right, as far as anything tells."""
-    where = "validation and made-up calls" if made_up else "validation"
-    return f" (on {where} {right:.0%} right)" if math.isfinite(right) else ""
+def _describe_precision(precision: float, synthetic: int) -> str:
+    """Return the teacher's precision as text for a progress message, empty if it is undefined."""
+    data = "validation and synthetic calls" if synthetic else "validation"
+    return f" (precision {precision:.0%} on {data})" if math.isfinite(precision) else ""
 
 
-def stage_study(study: Study, stage: PseudoStage | ExpertStage, start: str) -> Study:
-    """The study with a stage's settings as those of training."""
+def stage_study(study: Study, stage: PseudoLabelStage | SupervisedStage, start: str) -> Study:
+    """Return the study with the settings of a self-training stage as those of `train`."""
     shared = {name: getattr(stage, name) for name in DetectorStage.model_fields}
-    train = Train(**shared, start=start, rehearsed_share=study.selftrain.rehearsed_share)
-    varied = study.augmentation.model_copy(update={"probability": stage.augmentation_probability})
-    return study.model_copy(update={"train": train, "augmentation": varied})
+    train = Train(**shared, init_from=start, synthetic_fraction=study.selftrain.synthetic_fraction)
+    augmentation = study.augmentation.model_copy(update={"probability": stage.augmentation_probability})
+    return study.model_copy(update={"train": train, "augmentation": augmentation})
 
 
-def _keep(model: str, run: Run) -> None:
-    """The model that stood, wherever it is, as the run's own. One process does it for all."""
+def _save_model(model: str, run: TrainingRun) -> None:
+    """Copy the model of the last round kept to the run's folder, in the first process only."""
     if run.is_finished or not is_first_process():
         return
     copy_model(model, str(run.model))

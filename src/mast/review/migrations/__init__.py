@@ -1,1 +1,1 @@
-"""How the tables of a review came to be, step by step: Alembic brings any older database to the newest."""
+"""Database migrations of the review tables: Alembic upgrades any older database to the newest version."""

@@ -1,4 +1,4 @@
-"""Runs the steps over the connection that `mast.review.store` has opened."""
+"""Run the migrations over the connection that `mast.review.database` opened."""
 
 from __future__ import annotations
 

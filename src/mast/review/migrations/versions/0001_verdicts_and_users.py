@@ -1,4 +1,4 @@
-"""Verdicts that are only ever added; people, and where they are signed in."""
+"""Create the tables of verdicts (append-only), users and sessions."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ down_revision = None
 
 ADD_ONLY = {
     "sqlite": (
-        "CREATE TRIGGER verdicts_stay_{verb} BEFORE {verb} ON verdicts "
-        "BEGIN SELECT RAISE(ABORT, 'verdicts are only ever added'); END",
+        "CREATE TRIGGER verdicts_stay_{operation} BEFORE {operation} ON verdicts "
+        "BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END",
     ),
     "postgresql": (
         "CREATE OR REPLACE FUNCTION verdicts_stay() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'verdicts are only ever added'; END $$",
-        "CREATE TRIGGER verdicts_stay_{verb} BEFORE {verb} ON verdicts "
+        "$$ BEGIN RAISE EXCEPTION 'verdicts are append-only'; END $$",
+        "CREATE TRIGGER verdicts_stay_{operation} BEFORE {operation} ON verdicts "
         "FOR EACH STATEMENT EXECUTE FUNCTION verdicts_stay()",
     ),
 }
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables and the triggers that forbid changing verdicts."""
     op.create_table(
         "verdicts",
         sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
-        sa.Column("subject", sa.String(64), nullable=False),
+        sa.Column("event_id", sa.String(64), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("kind", sa.String(8), nullable=False),
         sa.Column("state", sa.String(8), nullable=False),
@@ -39,12 +39,12 @@ def upgrade() -> None:
         sa.Column("label", sa.Text()),
         sa.Column("score", sa.Double()),
         sa.Column("model", sa.Text()),
-        sa.Column("who", sa.Text(), nullable=False),
-        sa.Column("at_utc", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("user", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("queue", sa.Text()),
-        sa.Column("undoes", sa.Integer()),
+        sa.Column("reverts", sa.Integer()),
         sa.Column("request_id", sa.String(64), nullable=False, unique=True),
-        sa.UniqueConstraint("subject", "version"),
+        sa.UniqueConstraint("event_id", "version"),
     )
     op.create_table(
         "users",
@@ -59,6 +59,6 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("ends_utc", sa.DateTime(timezone=True), nullable=False),
     )
-    for verb in ("UPDATE", "DELETE"):
+    for operation in ("UPDATE", "DELETE"):
         for statement in ADD_ONLY[op.get_bind().dialect.name]:
-            op.execute(statement.format(verb=verb))
+            op.execute(statement.format(operation=operation))

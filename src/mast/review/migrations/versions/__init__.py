@@ -1,1 +1,1 @@
-"""One file a step, in their order."""
+"""One file for each migration, in order."""

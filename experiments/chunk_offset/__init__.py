@@ -1,0 +1,1 @@
+"""Experiments on the sensitivity of detections to chunk offsets."""

@@ -1,0 +1,1 @@
+"""Read and write AOEF, the exchange format of soundevent and Whombat."""

@@ -1,0 +1,1 @@
+"""Decode recordings and compute log-mel spectrograms."""

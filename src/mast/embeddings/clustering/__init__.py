@@ -1,0 +1,1 @@
+"""Cluster the events of a run and report the clusters."""

@@ -1,0 +1,1 @@
+"""Export detections, report on them, and export models."""

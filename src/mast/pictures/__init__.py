@@ -1,1 +1,0 @@
-"""What people look at: one look for every spectrogram, plot and page."""

@@ -1,0 +1,1 @@
+"""Plot spectrograms and figures, and render self-contained HTML pages, in one style."""

@@ -1,0 +1,1 @@
+"""Queues: which events or minutes to review next."""

@@ -1,0 +1,1 @@
+"""Review page: a FastAPI application and its static pages."""

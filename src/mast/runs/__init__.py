@@ -1,0 +1,1 @@
+"""Run detection over archives: plan, parts, workers, engines, manifest, results."""

@@ -1,0 +1,1 @@
+"""Run work in supervised child processes."""

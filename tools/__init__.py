@@ -1,0 +1,1 @@
+"""Commands that maintain the documentation and check the package."""
