@@ -54,7 +54,12 @@ UNMEASURED = {name: value for name, value in os.environ.items() if not name.star
 """Benchmarks measure time and memory of processes; coverage would affect every measurement."""
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+SLOW = {"scan", "search", "prepare", "pretrain_resume", "review_load"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in BENCHMARKS]
+)
 def test_a_small_run_writes_the_keys_of_the_full_result(name, tmp_path):
     options, keys = BENCHMARKS[name]
     if name == "review_load" and tools() is None:

@@ -41,6 +41,8 @@ UNCERTAIN = [
 """A teacher trained for one step has no reliable score, and too many boxes for a test."""
 
 ROWS = ["--rows", "energy", "synthetic_then_labels_selftrain"]
+pytestmark = pytest.mark.slow
+
 EXPERIMENTS = {
     "knn_probe": (
         [DATA, "--files", "2", "--epochs", "1", "--seeds", "1"],

@@ -92,8 +92,7 @@ def commands_page() -> str:
         "Every command has `--help`. Exit codes: 0 success; 1 an error that the user can correct, described in "
         "one message; "
         "2 invalid arguments; 3 success, but some recordings could not be processed (`mast detect`); 130 or "
-        "143 stopped by "
-        "Ctrl-C or SIGTERM: run the same command again to resume.",
+        "143 stopped by Ctrl-C or SIGTERM: run the same command again to resume.",
     ]
     group = typer.main.get_command(app)
     context = group.make_context("mast", [], resilient_parsing=True)

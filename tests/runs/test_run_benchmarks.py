@@ -11,6 +11,7 @@ from benchmarks import throughput
 from tests.test_benchmarks import UNMEASURED
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 
 
 def result(name: str, folder: Path, *options: str) -> dict:

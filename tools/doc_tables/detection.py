@@ -29,8 +29,7 @@ def engine_accuracy() -> str:
         grid(["precision", "hop, in chunks", "average precision", "F1", "events"], lines),
         f"One tiny detector on the {results['recordings']} recordings of the shift benchmark's test sets, with "
         f"{results['engines'][0]['calls']:,} calls (`python -m experiments.engine_accuracy STUDY.yaml MODEL`); "
-        "no intervals were "
-        "computed.",
+        "no intervals were computed.",
     )
 
 
@@ -58,8 +57,7 @@ def _outcomes(results: dict[str, Any]) -> str:
         f"{results['recordings']} recordings at {len(results['same_by_offset_frames'])} other chunk offsets. "
         "Each row ends "
         "where the next row begins; depth is the distance from an event's middle to the nearer edge of its chunk; 95 % "
-        "intervals over recordings "
-        "(`python -m experiments.chunk_offset.measure STUDY.yaml MODEL`). Of the events "
+        "intervals over recordings (`python -m experiments.chunk_offset.measure STUDY.yaml MODEL`). Of the events "
         f"above the threshold, {outcomes['same']:.0%} are detected again at IoU 0.9, "
         f"{results['same_at_offsets_of_whole_patches']:.0%} if the offset is a multiple of the encoder's patch; "
         f"{outcomes['moved']:.0%} have other edges, {outcomes['lower score']:.1%} are below the threshold, "
@@ -68,8 +66,7 @@ def _outcomes(results: dict[str, Any]) -> str:
         f"The median distance between two starts is {distance[0]:.1f} frames, between ends {distance[2]:.1f}, "
         "between lower "
         f"edges {distance[1]:.1f} bins and between upper edges {distance[3]:.1f} bins; the median box is "
-        f"{frames:.0f} frames "
-        f"long and {bins:.0f} bins high."
+        f"{frames:.0f} frames long and {bins:.0f} bins high."
     )
 
 
@@ -110,8 +107,7 @@ def chunk_offset_variants() -> str:
         grid([*head, "F1", "relative number of chunks"], lines),
         f"{results['recordings']} recordings at {len(results['offsets_frames'])} chunk offsets "
         "(`python -m experiments.chunk_offset.variants STUDY.yaml MODEL`); every variant reports the same "
-        "number of events "
-        "as the first.",
+        "number of events as the first.",
     )
 
 

@@ -36,8 +36,7 @@ def search() -> str:
         f"{results['vectors']:,} vectors of {results['width']} dimensions:",
         grid(["", "recall of the 10 nearest", "time per search", "build time", "bytes per event"], lines),
         f"Medians of {results['queries']} searches. Vectors are synthetic and distributed like those of real "
-        "events, in clusters "
-        f"of uneven size with {results['directions']} directions of variation "
+        f"events, in clusters of uneven size with {results['directions']} directions of variation "
         "(`python -m benchmarks.search`).",
     )
 
@@ -122,8 +121,7 @@ def novelty() -> str:
     ]
     return paragraphs(
         f"Each label of {measured['calls']} real calls was held out in turn, and a few of its calls were mixed "
-        "with calls of "
-        "the other labels. Fraction of these calls among the most novel events:",
+        "with calls of the other labels. Fraction of these calls among the most novel events:",
         grid(["vectors", *(f"in the first {fraction}" for fraction in fractions)], lines),
         "`python -m experiments.novelty DATA --model …`",
     )

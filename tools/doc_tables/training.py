@@ -70,12 +70,10 @@ def knn_probe() -> str:
     return paragraphs(
         grid(["features", "accuracy", "by seed"], lines),
         f"{results['neighbours']} nearest neighbours on {results['clips']} clips of {results['classes']} "
-        "animal classes, never "
-        f"of the same fold or source recording; a {results['model']} encoder after "
+        f"animal classes, never of the same fold or source recording; a {results['model']} encoder after "
         f"{results['settings']['epochs']} epochs on "
         f"{results['pretraining_hours']} h of other audio (`experiments/results/knn_probe.json`, which "
-        "contains all other tested "
-        "poolings of the same features).",
+        "contains all other tested poolings of the same features).",
     )
 
 
@@ -93,8 +91,7 @@ def narrow_band() -> str:
         grid([*head, "all", "precision", "mean IoU"], lines),
         f"Recall at IoU {results['min_iou']} by bandwidth, each detector at its own threshold: "
         f"{results['size']} models trained from scratch for {results['epochs']} epochs on {results['minutes']} "
-        "minutes of "
-        "noise with swept tones (`python -m experiments.narrow_band`).",
+        "minutes of noise with swept tones (`python -m experiments.narrow_band`).",
     )
 
 
@@ -147,9 +144,7 @@ def real_recordings() -> str:
         f"a study; initial detectors were trained before ({'; '.join(starts)}), on soundscapes of "
         f"{', '.join(sources)}. In "
         f"{sum(map(bool, errors))} of {len(errors)} cases the teacher was too uncertain for self-training and "
-        "remained the "
-        "model "
-        "(`python -m experiments.real_recordings DATA --start shift/small`).",
+        "remained the model (`python -m experiments.real_recordings DATA --start shift/small`).",
     )
 
 
@@ -364,8 +359,7 @@ def synthetic_thresholds() -> str:
     return paragraphs(
         grid(head, lines),
         "Mean loss of F1 over all test sets, compared with the best threshold on the test recordings, and in "
-        "brackets its "
-        f"90 % quantile over {results['draws']} samples of validation chunks; "
+        f"brackets its 90 % quantile over {results['draws']} samples of validation chunks; "
         f"{sum(name.startswith('joint_synthetic') for name in cells)} detectors of one seed that were trained "
         "on synthetic "
         "calls, one that was not. *Up to 200*: synthetic calls in background chunks of validation are added up "
