@@ -113,7 +113,7 @@ def test_the_file_names_on_the_how_to_page_are_parsed_as_described(names, zone, 
         metadata = read_metadata(f"folder/{name}", None, None, NamingScheme())
         assert (metadata.site or "unknown") == site
         assert (metadata.start_utc is not None) == (zone.startswith("UTC") or zone == "in the name")
-        assert (metadata.start_local is None) == (zone == "no time at all")
+        assert (metadata.start_local is None) == (zone == "no time")
 
 
 def test_the_how_to_page_still_has_its_tables():
