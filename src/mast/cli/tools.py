@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mast.cli.options import FORMATS_HELP, Zone, parse_format, parse_seconds
+from mast.errors import AudioError
 
 
 def plot(
@@ -40,6 +41,10 @@ def plot(
 
     Axes are kHz, seconds from the start of the recording, and the time on the recorder's clock if known.
     """
+    from mast.storage import exists
+
+    if not exists(recording):
+        raise AudioError(f"{recording}: there is no such file.")
     from mast.plotting.plot_recording import plot_recording, read_boxes
 
     span_s = (parse_seconds("--from", start), None if end is None else parse_seconds("--to", end))
