@@ -170,6 +170,7 @@ def test_a_model_that_does_not_exist_is_refused_before_torch_is_imported(tmp_pat
         "try: mast.load_model('nowhere')\n"
         "except Exception as error: assert 'nowhere' in str(error), error\n"
         "else: sys.exit('no error')\n"
+        "assert 'torch' not in sys.modules\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, cwd=tmp_path).returncode == 0
 

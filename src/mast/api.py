@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from mast.config import AnnotationFormat, Detection, Study
 from mast.config import load_study as _load_study
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mast.embeddings.vector_search import Neighbour
     from mast.evaluation.evaluate import EvaluationResult
     from mast.models.checkpoint import ModelInfo
+    from mast.models.encoder import Encoder
     from mast.records import Event, Recording
     from mast.training.run_dir import TrainingRun
 
@@ -43,10 +44,21 @@ class Model:
     """
 
     def __init__(self, location: Location, device: str = "auto") -> None:
-        from mast.models.checkpoint import load_model as read_model
+        from mast.models.location import require_model
+
+        require_model(os.fspath(location))
+        from mast.models.checkpoint import read_model_info
+        from mast.models.loading import LoadedModel, load_detector, load_encoder
 
         self._location, self._device = os.fspath(location), device
-        self.info: ModelInfo = read_model(self._location)[0]
+        self.info: ModelInfo = read_model_info(self._location)
+        detector = load_detector(self._location) if self.info.kind == "detector" else None
+        self._loaded_detector = detector
+        self._loaded_encoder = (
+            LoadedModel(self.info, cast("Encoder", detector.network.encoder), detector.frontend)
+            if detector
+            else load_encoder(self._location)
+        )
         self._detectors: dict[Detection, ModelChunkDetector] = {}
         self._encoders: dict[Layers, BoxEncoder] = {}
 
@@ -176,11 +188,10 @@ class Model:
 
         from mast.audio.reader import open_audio
         from mast.embeddings.box_encoder import BoxEncoder, embed_boxes, parse_layers
-        from mast.models.loading import load_encoder
 
         chosen = parse_layers(layers)
         if chosen not in self._encoders:
-            self._encoders[chosen] = BoxEncoder(load_encoder(self._location), chosen, self._device)
+            self._encoders[chosen] = BoxEncoder(self._loaded_encoder, chosen, self._device)
         encoder = self._encoders[chosen]
         unbounded = [event for event in events if event.low_hz is None or event.high_hz is None]
         if unbounded:
@@ -197,18 +208,15 @@ class Model:
     def _open_detector(self, min_score: float | None) -> ModelChunkDetector:
         from mast.detection.chunk_detector import ModelChunkDetector
         from mast.detection.detect import detection_settings
-        from mast.models.loading import load_detector
 
-        if self.info.kind != "detector":
+        if self.info.kind != "detector" or self._loaded_detector is None:
             raise ModelError(
                 f"{self._location} is an {self.info.kind}, which cannot detect. Train a detector from it: "
                 f"mast train STUDY --set train.init_from={self._location}"
             )
         settings = detection_settings(self.info, min_score)
         if settings not in self._detectors:
-            self._detectors[settings] = ModelChunkDetector(
-                load_detector(self._location), settings, self._device
-            )
+            self._detectors[settings] = ModelChunkDetector(self._loaded_detector, settings, self._device)
         return self._detectors[settings]
 
 

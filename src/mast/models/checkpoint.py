@@ -107,6 +107,11 @@ def save_model(location: str, description: ModelInfo, tensors: Mapping[str, Tens
     return written
 
 
+def read_model_info(location: str) -> ModelInfo:
+    """Read the metadata of a model without its weights."""
+    return _description(location, _folder(location))
+
+
 def load_model(location: str) -> tuple[ModelInfo, dict[str, Tensor]]:
     """Load and verify a model from a folder, s3://bucket/prefix, hf://owner/name or hf://owner/name@revision."""
     from safetensors import SafetensorError
