@@ -1,5 +1,5 @@
 # The same steps as .ci/run: `make setup` once, then `make check`.
-.PHONY: setup check check-all lint language types layers test coverage docs wheel clean
+.PHONY: setup check check-all lint language types layers test coverage docs wheel wheel-complete clean
 VENV ?= .venv
 RUN := $(VENV)/bin
 
@@ -14,7 +14,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 # Everything that is not slow; with the slow tests and the lines that no test runs: check-all.
 check: lint language types layers test docs wheel
 
-check-all: lint language types layers coverage docs wheel
+check-all: lint language types layers coverage docs wheel-complete
 
 lint: setup
 	$(RUN)/ruff check .
@@ -43,6 +43,9 @@ docs: setup
 
 wheel: setup
 	tools/check_wheel $(RUN)/python
+
+wheel-complete: setup
+	tools/check_wheel $(RUN)/python --with-dependencies
 
 clean:
 	rm -rf $(VENV) build dist site .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -189,6 +189,7 @@ def test_boxes_are_inside_the_spectrogram_and_not_rounded_to_bf16(learner):
     assert (inside % 2 != 0).any()
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_detector_falls_in_training(learner):
     spec, boxes = synthetic_spectrogram(
         frames=128, boxes=((10.0, 40.0, 60.0, 70.0), (81.0, 10.0, 111.0, 90.0))
@@ -273,7 +274,7 @@ def trained(study_file, tmp_path_factory):
     return run_of
 
 
-@pytest.mark.parametrize("name", ["energy", "fcos"])
+@pytest.mark.parametrize("name", ["energy", pytest.param("fcos", marks=pytest.mark.slow)])
 def test_a_run_saves_a_model_that_is_evaluated_like_mast(name, study_file, trained, tmp_path):
     run, study = trained(name), study_with(study_file)
     model = json.loads((run.model / "model.json").read_text())

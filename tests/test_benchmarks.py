@@ -54,7 +54,10 @@ UNMEASURED = {name: value for name, value in os.environ.items() if not name.star
 """Benchmarks measure time and memory of processes; coverage would affect every measurement."""
 
 
-SLOW = {"scan", "search", "prepare", "pretrain_resume", "review_load"}
+SLOW = {
+    "loader", "prepare", "pretrain_resume", "pretrain_step", "report_export", "review_load", "scan", "search",
+    "train_step",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

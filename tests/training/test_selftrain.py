@@ -213,7 +213,13 @@ def test_a_stopped_run_resumes_to_the_same_model(
     ).read_bytes()
 
 
-@pytest.mark.parametrize("curriculum", ["pseudo-only", "joint", "step-matched-control"])
+@pytest.mark.parametrize(
+    "curriculum",
+    [
+        "pseudo-only",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("joint", "step-matched-control")),
+    ],
+)
 def test_other_curricula_train_in_their_own_stages(
     study_file: Path, teacher: str, tmp_path: Path, curriculum: str
 ) -> None:
@@ -233,6 +239,7 @@ def test_other_curricula_train_in_their_own_stages(
     assert re.search(r"On validation and 1?\d\d synthetic calls, the teacher’s precision at this score", page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0, 0.5])
 def test_the_step_matched_control_has_exactly_the_steps_and_epochs_of_the_pseudo_label_stage(
     study_file: Path, teacher: str, tmp_path: Path, fraction: float
@@ -419,6 +426,7 @@ def test_the_command_needs_a_teacher_and_prints_a_summary_of_each_round(
     assert finished["number"] == 1
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_model(study_file: Path, tmp_path: Path, teacher: str) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, "--no-python", sys.executable, "-c", SMALL_MAST, "self-train", str(study_file)]
