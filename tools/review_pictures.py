@@ -1,4 +1,6 @@
-"""Take the screenshots of the review pages: the example card with its annotations as simulated detections.
+"""Take the screenshots of the review pages and of the page of `mast cluster`.
+
+They show the example card with its annotations as simulated detections.
 
 python -m tools.review_pictures          needs Chromium
 """
@@ -27,32 +29,35 @@ IMAGES = Path(__file__).parents[1] / "docs" / "howto" / "images"
 DESKTOP, TABLET = {"width": 1280, "height": 800}, {"width": 820, "height": 1000}
 
 
+MAST = [sys.executable, "-c", "from mast.cli import main; main()"]
+CLUSTER_COMMANDS = """
+    init card --annotations boxes --preset trial
+    scan study.yaml
+    split study.yaml
+    prepare study.yaml
+    pretrain study.yaml
+    embed events --model work/runs/pretrain/main/model
+    cluster events --examples labelled --min-cluster-size 5
+"""
+
+
 def main() -> None:
     """Open the card in a browser, review a few events, and take the screenshots."""
-    with tempfile.TemporaryDirectory() as folder:
-        code = "from mast.cli import main; main()"
-        command = [
-            sys.executable,
-            "-c",
-            code,
-            "review",
-            write_run(Path(folder)),
-            "--no-browser",
-            "--port",
-            "0",
-        ]
-        environment = {**os.environ, "LOGNAME": "ann", "XDG_CACHE_HOME": folder}
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        folder = Path(temporary)
+        events = write_run(folder)
+        executable = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        command = [*MAST, "review", events, "--no-browser", "--port", "0"]
+        environment = {**os.environ, "LOGNAME": "ann", "XDG_CACHE_HOME": temporary}
         server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None  # noqa: S101
         try:
-            address = server.stdout.readline().split()[1]
-            with sync_playwright() as playwright:
-                executable = shutil.which("chromium")
-                browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-                take_screenshots(browser, address)
+            take_screenshots(browser, server.stdout.readline().split()[1])
         finally:
             server.kill()
-    for name in ("review", "review-gallery"):
+        take_cluster_screenshot(browser, folder)
+    for name in ("review", "review-gallery", "clusters"):
         image = Image.open(IMAGES / f"{name}.png").convert("RGB").quantize(255)
         image.save(IMAGES / f"{name}.png", optimize=True)
 
@@ -80,6 +85,19 @@ def take_screenshots(browser: Browser, address: str) -> None:
         page.keyboard.press(key)
     page.wait_for_timeout(4000)
     page.screenshot(path=IMAGES / "review-gallery.png")
+    page.close()
+
+
+def take_cluster_screenshot(browser: Browser, folder: Path) -> None:
+    """Pretrain an encoder, cluster the events with the annotations of one site as examples, and take the page."""
+    shutil.copytree(folder / "boxes", folder / "labelled", ignore=lambda _, names: set(names) & {"A2", "B1"})
+    for command in CLUSTER_COMMANDS.strip().splitlines():
+        subprocess.run([*MAST, *command.split()], cwd=folder, check=True)
+    page = browser.new_page(viewport={"width": 1000, "height": 1142})
+    page.goto((folder / "events" / "clusters" / "clusters.html").as_uri())
+    page.locator("circle[data-tile]").first.click()
+    page.wait_for_timeout(1000)
+    page.screenshot(path=IMAGES / "clusters.png")
 
 
 def write_run(folder: Path) -> str:

@@ -67,7 +67,8 @@ def test_every_event_has_a_cluster_or_none_and_the_table_lists_each_cluster(clus
     assert [int(row["cluster"]) for row in table] == [item.number for item in result.clusters]
     for row, item in zip(table, result.clusters, strict=True):
         members = {name for name, number in numbers.items() if number == item.number}
-        assert int(row["sounds"]) == item.stats.events == len(members)
+        assert int(row["events"]) == item.stats.events == len(members)
+        assert float(row["review_priority"]) == pytest.approx(item.stats.priority, abs=1e-3)
         assert set(row["exemplars"].split()) <= members and row["nearest_name"] in ("high", "low")
     ranking = [(not item.stats.is_candidate, -item.stats.priority) for item in result.clusters]
     assert ranking == sorted(ranking)

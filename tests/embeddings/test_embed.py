@@ -30,12 +30,12 @@ from mast.outputs.examples import EventSampler, render_examples
 from mast.recordings.scan import scan
 from mast.records import Event, Recording, event_id, from_table
 from mast.runs import plan
-from mast.runs.local import ComputeResources
+from mast.runs.local import ComputeResources, worker_pool
 from mast.runs.results import open_results
 from mast.runs.run import PrecisionRequest
 from mast.runs.worker import TransientError
 from mast.storage import exclusive_lock
-from mast.workers.process import WorkerProcess
+from mast.workers.process import PROGRESS, WorkerProcess
 from tests.embeddings.runs import build_table, embed_in_process, rows_of, save_encoder
 from tests.runs.archives import card, open_paths, process_missing
 from tests.runs.archives import rows as events_of
@@ -389,7 +389,7 @@ def test_vectors_of_a_run_in_a_bucket_equal_those_on_disk(run, embedded, encoder
 STUB_WORKER = """
 import json, os, sys
 from pathlib import Path
-from mast.workers.process import worker_main
+from mast.workers.process import PROGRESS, worker_main
 
 def attempts(number):
     return Path(json.loads(sys.argv[1])["events"], "attempts").read_text().split().count(str(number))
@@ -397,7 +397,7 @@ def attempts(number):
 def serve(jobs, answer):
     for line in jobs:
         number = json.loads(line)["part"]
-        answer({"news": 0.5})
+        answer({PROGRESS: 0.5})
         with open(json.loads(sys.argv[1])["events"] + "/attempts", "a") as file:
             file.write(f"{number} ")
         BEHAVIOUR
@@ -408,40 +408,43 @@ if __name__ == "__main__":
 """
 
 
+NUMBERS = [4, 5, 6]
+
+
 def stub_pool(folder, monkeypatch, behaviour, count=1):
     """Create a pool of workers that write nothing and run the code `behaviour` for each part."""
     monkeypatch.setattr(embed, "PAUSE_S", 0.01)
     (folder / "stub_embedding.py").write_text(STUB_WORKER.replace("BEHAVIOUR", behaviour))
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(embed, "WorkerProcess", lambda _, *rest: WorkerProcess("stub_embedding", *rest))
-    config = EmbedConfig(str(folder), "", "", "", "last")
-    return embed._EmbeddingPool(config, ComputeResources("cpu", count), [4, 5, 6])
+    monkeypatch.setattr(embed._EmbeddingSupervisor, "module", "stub_embedding")
+    config = {"events": str(folder)}
+    return worker_pool(embed._EmbeddingSupervisor, config, ComputeResources("cpu", count), len(NUMBERS))
 
 
 def test_parts_come_from_all_processes(tmp_path, monkeypatch):
     pool = stub_pool(tmp_path, monkeypatch, "pass", count=2)
-    parts = [item for item in pool.written() if item]
+    parts = [item for item in pool.run(NUMBERS) if item]
     assert sorted((item.number, item.events) for item in parts) == [(4, 4), (5, 5), (6, 6)]
-    assert parts[0].excluded == {"too quiet": 1} and pool.done == 3
+    assert parts[0].excluded == {"too quiet": 1} and pool.progress == 3
 
 
 def test_a_process_that_dies_once_retries_its_part(tmp_path, monkeypatch):
     pool = stub_pool(tmp_path, monkeypatch, "number == 5 and attempts(5) == 1 and os.abort()")
-    assert [item.number for item in pool.written() if item] == [4, 5, 6]
+    assert [item.number for item in pool.run(NUMBERS) if item] == [4, 5, 6]
     assert (tmp_path / "attempts").read_text().split() == ["4", "5", "5", "6"]
 
 
 def test_a_part_is_retried_while_the_network_fails(tmp_path, monkeypatch):
-    failing = "attempts(number) < 3 and answer({'error': 'No route.', 'may_pass': True})"
+    failing = "attempts(number) < 3 and answer({'error': 'No route.', 'is_transient': True})"
     pool = stub_pool(tmp_path, monkeypatch, f"if {failing} is None: continue")
-    assert [item.number for item in pool.written() if item] == [4, 5, 6]
+    assert [item.number for item in pool.run(NUMBERS) if item] == [4, 5, 6]
     assert (tmp_path / "attempts").read_text().split().count("4") == 3
 
 
 def test_a_process_that_dies_at_every_attempt_stops_the_command(tmp_path, monkeypatch):
     pool = stub_pool(tmp_path, monkeypatch, "raise RuntimeError('no memory')")
     with pytest.raises(MastError, match=r"died 4 times \(RuntimeError: no memory\).*--workers"):
-        [*pool.written()]
+        [*pool.run(NUMBERS)]
 
 
 def test_an_error_of_a_process_is_reported(tmp_path, monkeypatch):
@@ -449,7 +452,7 @@ def test_an_error_of_a_process_is_reported(tmp_path, monkeypatch):
     with pytest.raises(
         StorageError, match="The disk is full. Finished parts are kept: run the same command to resume"
     ):
-        [*pool.written()]
+        [*pool.run(NUMBERS)]
 
 
 def test_a_worker_answers_with_its_error_message(run, encoder, tmp_path):
@@ -460,14 +463,14 @@ def test_a_worker_answers_with_its_error_message(run, encoder, tmp_path):
     config = EmbedConfig(run, table, encoder, open_vectors(table)[1].model, "last")
     answers = []
     serve(config, open_encoder(config, "cpu"), iter([b'{"part": 1}', b'{"part": 99}']), answers.append)
-    assert answers[0]["news"] <= 1 and len(answers[-2]["written"][0]) == 1
+    assert answers[0][PROGRESS] <= 1 and len(answers[-2]["written"][0]) == 1
     assert "part-000099.parquet" in answers[-1]["error"]
     box_encoder = open_encoder(config, "cpu")
     shutil.rmtree(table)
     serve(config, box_encoder, iter([b'{"part": 1}']), answers.append)
     assert answers[-1] == {
         "error": f"{table}: there are no vectors. Create them with mast embed.",
-        "may_pass": False,
+        "is_transient": False,
     }
 
 

@@ -90,6 +90,8 @@ FROM_THE_FIELD = [
     ("AM02_20230510_073000 .WAV", AM_1_2, None, "AM02", NAME, "2023-05-10 05:30:00", 120, ICMT, ICMT),
     ("AM02_20230510_073000 .WAV", AM_LOST, None, "AM02", NAME, "2023-05-10 07:30:00", 0, NAME, UTC0),
     ("A1/20230510_073000.WAV", "mixed by hand", None, "A1", DIR, "2023-05-10 07:30:00", 0, NAME, UTC0),
+    ("A1/copy of 20230510_053000.WAV", None, None, "A1", DIR, "2023-05-10 05:30:00", 0, NAME, UTC0),
+    ("A1/Copy (2) of Copia de AM2_20230510_073000.WAV", None, None, "AM2", NAME, None, None, NAME, None),
     # prefixes name the site; such clocks do not state their zone
     ("AM02_20230510_073000 .WAV", None, None, "AM02", NAME, None, None, NAME, None),
     ("AM2_20230510_073000.WAV", None, None, "AM2", NAME, None, None, NAME, None),

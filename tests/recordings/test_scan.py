@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import signal
 import subprocess
@@ -16,9 +17,9 @@ from mast.config import Collection
 from mast.errors import MastError, StorageError
 from mast.recordings import probe_pool
 from mast.recordings.faults import FAULTS
-from mast.recordings.probe import probe_row
 from mast.recordings.scan import PROVENANCE, ScanResult, collections_from_folders, scan
 from mast.records import Recording, from_table
+from mast.workers.process import PAYLOAD
 from tests.recordings.builders import info, noise, wav
 
 REPOSITORY = Path(__file__).parents[2]
@@ -213,8 +214,8 @@ def test_buckets_inside_each_other_are_refused() -> None:
 WORKER_MODULES = """
 import json, sys
 from pathlib import Path
-from mast.recordings.probe_pool import work
-work(Path(sys.argv[1]), 0, 1, None, open(sys.argv[2], "wb"))
+from mast.recordings.probe_pool import serve
+serve(Path(sys.argv[1]), iter([b'{"batch": 0}']), lambda answer: None)
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
@@ -222,7 +223,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 def test_workers_import_no_heavy_modules(tmp_path: Path) -> None:
     spool = spooled(card(tmp_path / "card"), tmp_path)
     output = subprocess.run(
-        [sys.executable, "-c", WORKER_MODULES, str(spool.path), str(tmp_path / "rows")],
+        [sys.executable, "-c", WORKER_MODULES, str(spool.path)],
         capture_output=True,
         check=True,
     )
@@ -276,21 +277,18 @@ def test_workers_that_cannot_start_report_the_reason(tmp_path: Path, monkeypatch
         list(pool.rows(spool))
 
 
-def test_a_worker_sends_batches_or_single_rows(tmp_path: Path) -> None:
-    import io
-
+def test_a_worker_answers_with_the_rows_of_a_batch_or_of_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_pool, "BATCH_FILES", 5)
     spool = spooled(card(tmp_path / "card"), tmp_path)
-    batches, single = io.BytesIO(), io.BytesIO()
-    probe_pool.work(spool.path, 0, 1, None, batches)
-    probe_pool.work(spool.path, 0, 1, 2, single)
-    for stream in (batches, single):
-        stream.seek(0)
-        assert probe_pool._receive(stream) == "ready"
-    rows = probe_pool._receive(batches)
-    assert len(rows) == 12
-    assert [probe_pool._receive(single) for _ in range(11)] == [*rows[2:], None]
-    assert rows[0][2] == "site0/20230510_070000.WAV"
-    assert probe_row is probe_pool.probe_row
+    jobs = [{"batch": batch} for batch in spool.batches] + [{"batch": spool.batches[1], "file": 2}]
+    answers: list[dict[str, Any]] = []
+    probe_pool.serve(spool.path, iter([json.dumps(job).encode() for job in jobs]), answers.append)
+    rows = [marshal.loads(answer[PAYLOAD]) for answer in answers]
+    assert [*map(len, rows)] == [5, 5, 2, 1]
+    assert rows[0][0][2] == "site0/20230510_070000.WAV"
+    assert rows[3] == [rows[1][2]]
 
 
 SLOW_SCAN = """

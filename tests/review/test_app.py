@@ -82,15 +82,15 @@ def test_an_invalid_tile_is_refused_with_a_message(client, changed):
 
 def test_audio_can_be_played_completely_or_by_its_band(client):
     values = {"recording_id": BAT, "start_s": 1, "end_s": 1.5, "slow": 10}
-    complete = client.get("/api/sound", params=values)
+    complete = client.get("/api/audio", params=values)
     wave, rate_hz = soundfile.read(io.BytesIO(complete.content))
     assert complete.headers["content-type"] == "audio/wav" and len(wave) / rate_hz == pytest.approx(
         5.0, abs=0.1
     )
-    band = client.get("/api/sound", params={**values, "low_hz": 1000, "high_hz": 9000}).content
+    band = client.get("/api/audio", params={**values, "low_hz": 1000, "high_hz": 9000}).content
     assert np.abs(soundfile.read(io.BytesIO(band))[0]).argmax() != np.abs(wave).argmax()
-    assert client.get("/api/sound", params={**values, "end_s": 1}).status_code == 422
-    assert client.get("/api/sound", params={**values, "low_hz": 9, "high_hz": 9}).status_code == 422
+    assert client.get("/api/audio", params={**values, "end_s": 1}).status_code == 422
+    assert client.get("/api/audio", params={**values, "low_hz": 9, "high_hz": 9}).status_code == 422
 
 
 def test_the_message_about_a_missing_recording_does_not_show_its_location(tmp_path):
@@ -98,7 +98,7 @@ def test_the_message_about_a_missing_recording_does_not_show_its_location(tmp_pa
     (tmp_path / "card" / "ridge" / "one.wav").unlink()
     with open_store(f"sqlite:///{tmp_path / 'x.sqlite'}") as store:
         client = client_of(open_review_set(run), store, tmp_path)
-        answer = client.get("/api/sound", params={"recording_id": ONE, "start_s": 1, "end_s": 2})
+        answer = client.get("/api/audio", params={"recording_id": ONE, "start_s": 1, "end_s": 2})
     assert answer.status_code == 404 and answer.json()["message"] and str(tmp_path) not in answer.text
 
 
@@ -111,7 +111,7 @@ def test_the_message_about_an_unreadable_recording_has_the_reason_but_not_its_lo
         client = client_of(open_review_set(run), store, tmp_path)
         values = {"start_s": 1, "end_s": 2, "low_hz": 0, "high_hz": 100}
         for name, message in ((ONE, "cannot be read: Is a directory."), (QUIET, "cannot be read: ")):
-            for route in ("sound", "tile"):
+            for route in ("audio", "tile"):
                 answer = client.get(f"/api/{route}", params={"recording_id": name, **values})
                 assert answer.status_code == 404 and answer.json()["message"].startswith(message)
                 assert str(tmp_path) not in answer.text and not answer.json()["message"].endswith(": ")

@@ -95,7 +95,7 @@ def test_zoom_pan_colours_and_playback(page):
     page.wait_for_timeout(200)
     assert pixels(page) != before
     page.keyboard.press("n")
-    with page.expect_response(lambda response: "/api/sound" in response.url) as response:
+    with page.expect_response(lambda response: "/api/audio" in response.url) as response:
         page.keyboard.press("Space")
     assert response.value.status == 200 and "low_hz=1000" in response.value.url
     page.keyboard.press("?")
@@ -366,7 +366,7 @@ def test_file_names_are_text_and_ultrasound_is_slowed_down(page):
     expect(page.locator("#title")).to_have_text(BAT)
     page.locator("#spectrogram").focus()
     page.keyboard.press("n")
-    with page.expect_response(lambda response: "/api/sound" in response.url) as response:
+    with page.expect_response(lambda response: "/api/audio" in response.url) as response:
         page.keyboard.press("Space")
     assert "slow=" in response.value.url and response.value.status == 200
 

@@ -26,7 +26,7 @@ PAGES = sorted(app.PAGES.iterdir())
 @pytest.mark.parametrize(
     "path", ["card/../../secret.wav", "/etc/passwd", "card/ridge/../ridge/one.wav", "..", "\0"]
 )
-@pytest.mark.parametrize("route", ["recording", "tile", "sound"])
+@pytest.mark.parametrize("route", ["recording", "tile", "audio"])
 def test_a_recording_id_cannot_open_other_files(client, route, path):
     values = {"recording_id": path, "start_s": 0, "end_s": 1, "low_hz": 0, "high_hz": 100}
     assert client.get(f"/api/{route}", params=values).status_code == 404
@@ -188,7 +188,7 @@ def test_at_most_one_span_per_core_is_decoded_at_the_same_time(review_set, store
     monkeypatch.setattr(app, "playback", alone)
     values = {"recording_id": ONE, "start_s": 1, "end_s": 2}
     with ThreadPoolExecutor(4) as threads:
-        answers = [threads.submit(client.get, "/api/sound", params=values) for _ in range(4)]
+        answers = [threads.submit(client.get, "/api/audio", params=values) for _ in range(4)]
     assert [item.result().status_code for item in answers] == [200] * 4 and acquired == [True] * 4
 
 

@@ -179,7 +179,7 @@ def test_an_actor_processes_parts_and_returns_errors(detector, tmp_path):
     assert "run the same command again to resume" in error
     assert [attempts.begin(0), attempts.begin(1), attempts.begin(0)] == [3, 1, 4]
     assert actor(row) == {"number": 0, "seconds": 4.0, "abandoned": True, "error": None}
-    actor._supervisor.stop()
+    actor._supervisor.process.stop()
 
 
 def test_a_few_abandoned_parts_are_reported_at_the_end_and_many_immediately():
@@ -230,12 +230,12 @@ class Killed(cluster.DetectionActor):
     def __init__(self, config, device, begin):
         self._supervisor, self._begin, cluster.MAX_KILLS = self, begin, 2  # in the worker
 
-    def process(self, part):
+    def run(self, part):
         if part.number == 1:
             os.kill(os.getpid(), 9)
 
 class Broken(Killed):
-    def process(self, part):
+    def run(self, part):
         raise RuntimeError("broken")
 
 def print_error(call):

@@ -362,12 +362,15 @@ class FakeWorkers:
             FAKE_WORKER.replace("BEHAVIOUR", behaviour).replace("ANSWER", answer)
         )
         monkeypatch.syspath_prepend(str(folder))
-        monkeypatch.setattr(supervisor, "WorkerProcess", lambda _, *rest: WorkerProcess("fake_worker", *rest))
+        monkeypatch.setattr(supervisor.WorkerSupervisor, "module", "fake_worker")
         self.folder = folder
 
-    def pool(self, parts, count=1):
-        config = worker.RunConfig(str(self.folder), "", "", "", {}, {}, {}, 0.3, 1.0)
-        return local._WorkerPool(config, ComputeResources("cpu", count), iter(parts), count)
+    def pool(self, count=1):
+        config = {"out": str(self.folder)}
+        return local.worker_pool(supervisor.WorkerSupervisor, config, ComputeResources("cpu", count), count)
+
+    def finished(self, parts, count=1):
+        return sorted(part.number for part in self.pool(count).run(parts) if part)
 
     def processed(self):
         return (self.folder / "processed").read_text().split()
@@ -383,38 +386,38 @@ def test_a_recording_that_crashes_processes_twice_is_quarantined_and_others_are_
     jobs = []
     real = WorkerProcess.call
     monkeypatch.setattr(WorkerProcess, "call", lambda self, job, on: jobs.append(job) or real(self, job, on))
-    pool = workers.pool(PARTS)
-    assert [item.number for item in pool.finished() if item] == [0, 1, 2, 3]
+    pool = workers.pool()
+    assert [part.number for part in pool.run(PARTS) if part] == [0, 1, 2, 3]
     assert [job["crashed"] for job in jobs if job["part"].number == 1] == [
         [], [], [(7, "crashed the worker process 2×: SIGABRT")],
     ]  # fmt: skip
     assert workers.processed() == [*map(str, [*range(5), 5, 6, 7, 5, 6, 7, 5, 6, 8, 9, *range(10, 20)])]
-    assert pool.processed_s == 20.0
+    assert pool.progress == 20.0
 
 
 def test_a_recording_at_which_processes_are_killed_gets_more_attempts(tmp_path, monkeypatch):
     workers = FakeWorkers(tmp_path, monkeypatch, "row == 7 and os.kill(os.getpid(), 9)")
-    assert [item.number for item in workers.pool(PARTS[1:2]).finished() if item] == [1]
+    assert workers.finished(PARTS[1:2]) == [1]
     assert workers.processed().count("7") == supervisor.MAX_KILLS == 4
 
 
 def test_a_part_is_tried_again_while_a_network_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "PAUSE_S", 0.01)
-    failing = '{"error": "no route.", "may_pass": True}'
+    failing = '{"error": "no route.", "is_transient": True}'
     workers = FakeWorkers(tmp_path, monkeypatch, answer=f"{failing} if count(0) < 3 else {{}}")
-    assert [item.number for item in workers.pool(PARTS[:1]).finished() if item] == [0]
+    assert workers.finished(PARTS[:1]) == [0]
     assert workers.processed().count("0") == 3
     workers = FakeWorkers(tmp_path, monkeypatch, answer=failing)
     with pytest.raises(
         StorageError, match="no route. Finished parts are kept; run the same command again to resume"
     ):
-        [*workers.pool(PARTS[:1]).finished()]
+        workers.finished(PARTS[:1])
     assert workers.processed().count("0") == 3 + supervisor.MAX_ATTEMPTS
 
 
 def test_a_process_that_is_killed_once_repeats_its_part(tmp_path, monkeypatch):
     workers = FakeWorkers(tmp_path, monkeypatch, "row == 6 and count(row) == 1 and os.kill(os.getpid(), 9)")
-    assert sorted(item.number for item in workers.pool(PARTS, 2).finished() if item) == [0, 1, 2, 3]
+    assert workers.finished(PARTS, 2) == [0, 1, 2, 3]
     assert workers.processed().count("6") == 2
 
 
@@ -422,7 +425,7 @@ def test_repeated_crashes_stop_the_run_with_the_last_line_of_stderr(tmp_path, mo
     monkeypatch.setattr(supervisor, "MAX_IDLE_CRASHES", 3)
     workers = FakeWorkers(tmp_path, monkeypatch, "raise RuntimeError('layer 3 is broken')")
     with pytest.raises(MastError, match=r"crash repeatedly \(RuntimeError: layer 3 is broken\).*--workers"):
-        [*workers.pool(PARTS).finished()]
+        workers.finished(PARTS)
     assert workers.processed() == ["0", "0", "1"]
 
 
@@ -430,21 +433,20 @@ def test_processes_that_cannot_start_report_the_reason(tmp_path, monkeypatch):
     workers = FakeWorkers(tmp_path, monkeypatch, "pass")
     (tmp_path / "fake_worker.py").write_text("raise ImportError('no such thing')")
     with pytest.raises(MastError, match="a detecting process could not start: ImportError: no such thing"):
-        [*workers.pool(PARTS).finished()]
+        workers.finished(PARTS)
 
 
 def test_closing_the_generator_stops_all_processes(tmp_path, monkeypatch):
     workers = FakeWorkers(tmp_path, monkeypatch, "row > 5 and time.sleep(60)")
-    pool = workers.pool(PARTS, 2)
-    finished = pool.finished()
+    pool = workers.pool(2)
+    finished = pool.run(PARTS)
     assert next(item for item in finished if item).number == 0
     assert next(finished) is None  # no part finished, but time to report progress
-    processes = [supervisor._worker._process for supervisor in pool._supervisors]
+    workers = [supervisor.process for supervisor in pool._supervisors]
+    processes = [worker._process for worker in workers]
     finished.close()
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
-    assert all(
-        supervisor._worker.ending == "SIGKILL, as when memory runs out" for supervisor in pool._supervisors
-    )
+    assert {worker.ending for worker in workers} == {"SIGKILL, as when memory runs out"}
 
 
 def test_a_worker_answers_until_its_parent_exits_even_if_it_prints_in_between(tmp_path, monkeypatch):

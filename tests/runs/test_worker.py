@@ -225,7 +225,8 @@ def test_a_recording_that_is_readable_on_a_second_attempt_is_not_quarantined(det
     serve(run.config, load_detector_for_run(run.config, "cpu"), iter([job, job]), answers.append)
     failed, done = (answer for answer in answers if PROGRESS not in answer)
     assert (
-        failed["may_pass"] and "ends at 0.5 s. The file was readable on a second attempt" in failed["error"]
+        failed["is_transient"]
+        and "ends at 0.5 s. The file was readable on a second attempt" in failed["error"]
     )
     assert done == {} and [row["status"] for row in rows(run.out, "status")] == ["ok", "ok"]
 
@@ -242,8 +243,8 @@ def test_a_network_error_is_transient_but_a_full_disk_is_not(detector, tmp_path,
     job = json.dumps({"part": run.plan.part(0), "crashed": []}).encode()
     serve(run.config, load_detector_for_run(run.config, "cpu"), iter([job, job]), answers.append)
     assert answers == [
-        {"error": "AWS Error SLOW_DOWN.", "may_pass": True},
-        {"error": "[Errno 28] No space left on device.", "may_pass": False},
+        {"error": "AWS Error SLOW_DOWN.", "is_transient": True},
+        {"error": "[Errno 28] No space left on device.", "is_transient": False},
     ]
 
 

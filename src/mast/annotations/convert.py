@@ -14,6 +14,7 @@ from mast.config import AnnotationFormat
 from mast.errors import AnnotationError
 from mast.records import Recording, from_table
 from mast.storage import open_binary
+from mast.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Conversion:
     def summary(self) -> str:
         """Return the result as text."""
         lines = [
-            f"{self.source} ({self.source_format}): {self.events} event{'' if self.events == 1 else 's'} in "
-            f"{self.recordings} recording{'' if self.recordings == 1 else 's'}, "
+            f"{self.source} ({self.source_format}): {counted(self.events, 'event')} in "
+            f"{counted(self.recordings, 'recording')}, "
             f"{self.reviewed} of them reviewed",
             *format_counts("Not imported from the source:", self.problems),
             *format_counts(f"Not stored in {self.target_format}:", self.losses),

@@ -15,6 +15,7 @@ from pathlib import PurePath
 
 from mast.errors import AnnotationError
 from mast.storage import atomic_write, open_binary
+from mast.wording import counted
 
 MISSING_VALUES = frozenset({"", "na", "n/a", "nan", "none", "null"})
 """Texts that programs write into a number's cell for a missing value."""
@@ -107,7 +108,7 @@ def _fit_cells(
 ) -> tuple[int, tuple[str, ...]]:
     if any(cells[len(header) :]):
         raise AnnotationError(
-            f"{location}, line {line}: {len(cells)} cells under {len(header)} column names. "
+            f"{location}, line {line}: {counted(len(cells), 'cell')} under {counted(len(header), 'column name')}. "
             "Remove extra delimiters, or quote text that contains one."
         )
     return line, (cells + ("",) * len(header))[: len(header)]

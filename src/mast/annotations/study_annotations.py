@@ -14,6 +14,7 @@ from mast.annotations.recording_names import RecordingMatch, match_recordings, n
 from mast.config import AnnotationFormat, Study
 from mast.records import Annotation, Event, Kind, ReviewedSpan
 from mast.storage import is_folder, join, list_files
+from mast.wording import counted
 
 LABELS = "labels"
 """Folder in a study's work folder with one table of annotations for each review."""
@@ -37,9 +38,9 @@ class StudyAnnotations:
     def summary(self) -> str:
         """Return the numbers as text."""
         kinds = Counter(item.kind for item in self.annotations)
-        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
         reviewed = len({span.recording_id for span in self.reviewed})
-        lines = [f"Annotations: {counted}; {reviewed} recording{'' if reviewed == 1 else 's'} reviewed"]
+        lines = [f"Annotations: {counts}; {counted(reviewed, 'recording')} reviewed"]
         lines += [f"  {count} x {name}" for name, count in self.problems.most_common()]
         if self.unmatched:
             lines.append(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from mast.wording import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
@@ -91,7 +93,7 @@ def training_bar(title: str) -> Iterator[Callable[[Progress], None]]:
         def on_progress(progress: Progress) -> None:
             is_last = progress.step == progress.steps  # validation and writing the model take a while
             left = "finishing" if is_last else f"{timedelta(seconds=round(progress.remaining_s))} left"
-            speed = f"{progress.hours_per_hour:,.0f} hours of audio per hour"
+            speed = f"{counted(round(progress.hours_per_hour), 'hour')} of audio per hour"
             pace = f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}, {speed}, {left}"
             show(progress.step, progress.steps, pace)
 
@@ -110,7 +112,7 @@ def detection_bar() -> Iterator[Callable[[Pace], None]]:
             if progress.remaining_s is not None:
                 done = f"{format_duration(progress.done_s)} of {format_duration(progress.total_s)}"
                 left = timedelta(seconds=round(progress.remaining_s))
-                pace = f"{done}, {progress.speed:,.0f} hours of audio per hour, {left} left"
+                pace = f"{done}, {counted(round(progress.speed), 'hour')} of audio per hour, {left} left"
             show(progress.done_s, progress.total_s, pace)
 
         yield on_pace

@@ -9,6 +9,7 @@ import typer
 
 from mast.cli.options import FORMATS_HELP, Zone, parse_format, parse_seconds
 from mast.errors import AudioError
+from mast.wording import counted
 
 
 def plot(
@@ -57,7 +58,7 @@ def plot(
     plotted = plot_recording(
         recording, events, figure, span_s=span_s, band_hz=(low_hz, high_hz), time_zone=time_zone
     )
-    counts = f", {plotted.boxes} of its {len(events)} boxes" if annotations else ""
+    counts = f", {plotted.boxes} of its {counted(len(events), 'box', 'boxes')}" if annotations else ""
     typer.echo(f"{plotted.start_s:g} s to {plotted.end_s:g} s of {plotted.duration_s:g} s{counts} → {figure}")
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, overload
 
 from mast.records import DetectedEvent, Event, Recording, rows_to_table
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,10 +59,7 @@ class Detections(Sequence[Event]):
     def __repr__(self) -> str:
         count, recordings = len(self), len(self.recordings)
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        return (
-            f"Detections({count} {'event' if count == 1 else 'events'} in "
-            f"{recordings} {'recording' if recordings == 1 else 'recordings'}{failed})"
-        )
+        return f"Detections({counted(count, 'event')} in {counted(recordings, 'recording')}{failed})"
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table with a row for each event, in the schema of a run's event tables.

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections import Counter
-from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +23,12 @@ from mast.embeddings.whitening import MIN_SAMPLES, read_whitening
 from mast.embeddings.worker import EmbedConfig, EmbeddedPart, embed_part, finished_parts, fit_table_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
-from mast.runs.local import ComputeResources, choose_compute
+from mast.runs.local import ComputeResources, choose_compute, worker_pool
 from mast.runs.results import open_results
 from mast.storage import exclusive_lock, is_remote, join
 from mast.types import OnStage
-from mast.workers.pool import map_unordered
-from mast.workers.process import WorkerProcess
+from mast.wording import counted
+from mast.workers.pool import Supervisor
 
 if TYPE_CHECKING:
     import lance
@@ -60,21 +56,16 @@ class EmbedResult:
 
     def summary(self) -> str:
         """Return a readable summary."""
-        lines = [
-            f"{self.events:,} {'event' if self.events == 1 else 'events'}, {self.added:,} new, embedded with "
-            f"model {self.model}"
-        ]
+        lines = [f"{counted(self.events, 'event')}, {self.added:,} new, embedded with model {self.model}"]
         if self.excluded:
-            lines.append(
-                f"{self.excluded.total():,} {'event has' if self.excluded.total() == 1 else 'events have'} no vector:"
-            )
+            lines.append(f"{counted(self.excluded.total(), 'event has', 'events have')} no vector:")
             shown = self.excluded.most_common(SHOWN_REASONS)
             lines += [f"  {count:,} × {reason}" for reason, count in shown]
             if more := len(self.excluded) - len(shown):
-                lines.append(f"  and {more:,} more {'reason' if more == 1 else 'reasons'}")
+                lines.append(f"  and {counted(more, 'more reason')}")
         if self.unfinished:
             lines.append(
-                f"{self.unfinished:,} {'part of the run is' if self.unfinished == 1 else 'parts of the run are'} not "
+                f"{counted(self.unfinished, 'part of the run is', 'parts of the run are')} not "
                 "finished: finish mast detect, then run this command again."
             )
         if self.events and not self.is_whitened:
@@ -129,12 +120,13 @@ def embed_events(
         for copied, number in enumerate(stored, 1):  # the vectors exist, so no worker process is needed
             dataset = _added(dataset, embed_part(results, number, encoder, table), result)
             on_progress("embedding", copied, len(missing))
-        pool = _EmbeddingPool(config, chosen, sorted({*missing} - {*stored}))
-        with closing(pool.written()) as parts:
+        numbers = sorted({*missing} - {*stored})
+        pool = worker_pool(_EmbeddingSupervisor, asdict(config), chosen, len(numbers))
+        with closing(pool.run(numbers)) as parts:
             for part in parts:
                 if part is not None:
                     dataset = _added(dataset, part, result)
-                on_progress("embedding", len(stored) + pool.done, len(missing))
+                on_progress("embedding", len(stored) + pool.progress, len(missing))
         on_progress("indexing", 0, None)
         result.has_index = compact_and_index(dataset)
         result.events = dataset.count_rows()
@@ -152,61 +144,30 @@ def _absolute(location: str) -> str:
     return location if "://" in location else str(Path(location).absolute())
 
 
-class _EmbeddingPool:
-    """Worker processes that embed parts, each controlled by a thread; parts are yielded as they finish."""
+class _EmbeddingSupervisor(Supervisor[int, EmbeddedPart]):
+    """Supervisor of a worker process that embeds parts; `progress` is in parts."""
 
-    def __init__(self, config: EmbedConfig, compute: ComputeResources, numbers: Sequence[int]) -> None:
-        self._numbers = numbers
-        self._finished = 0
-        self._stopped = threading.Event()
-        arguments = json.dumps(asdict(config))
-        self._workers = [
-            WorkerProcess(
-                "mast.embeddings.worker",
-                "embedding",
-                (arguments, compute.kind, str(number % max(compute.gpus, 1))),
-            )
-            for number in range(min(compute.processes, len(numbers)))
-        ]
-        self._fractions = [0.0] * len(self._workers)  # done of each worker's current part
+    module, purpose = "mast.embeddings.worker", "embedding"
 
-    @property
-    def done(self) -> float:
-        """Number of finished parts, including the finished fractions of current parts."""
-        return self._finished + sum(self._fractions)
-
-    def written(self) -> Generator[EmbeddedPart | None]:
-        """Yield each part as it finishes, and None every 0.2 s so that callers can update a progress bar."""
-        workers = [partial(self._embedded, index) for index in range(len(self._workers))]
-        with closing(map_unordered(iter(self._numbers), workers, self._end)) as parts:
-            for part in parts:
-                self._finished += part is not None
-                yield part
-
-    def _end(self) -> None:
-        self._stopped.set()
-        for worker in self._workers:
-            worker.end()
-
-    def _embedded(self, index: int, number: int) -> EmbeddedPart:
-        """Embed a part in a worker process, with retries after transient failures."""
-        worker = self._workers[index]
+    def run(self, number: int) -> EmbeddedPart:
+        """Embed a part, with retries after crashes and transient failures."""
+        before = self.progress
 
         def on_progress(fraction: float) -> None:
-            self._fractions[index] = fraction
+            self.progress = before + fraction
 
         for attempt in range(MAX_ATTEMPTS):
-            answer = worker.call({"part": number}, on_progress)
-            if answer is not None and not answer.get("may_pass"):
+            answer = self.process.call({"part": number}, on_progress)
+            if answer is not None and not answer.get("is_transient"):
                 break
-            self._stopped.wait(PAUSE_S * 2**attempt)
+            self.process.pause(PAUSE_S * 2**attempt)
         if answer is None:
             raise MastError(
-                f"The embedding processes died {MAX_ATTEMPTS} times ({worker.ending}). If memory is short, use fewer "
-                "processes with --workers. Finished parts are kept: run the same command to resume."
+                f"The embedding processes died {MAX_ATTEMPTS} times ({self.process.ending}). If memory is short, use "
+                "fewer processes with --workers. Finished parts are kept: run the same command to resume."
             )
         if "error" in answer:
             raise StorageError(f"{answer['error']} Finished parts are kept: run the same command to resume.")
-        self._fractions[index] = 0.0
+        self.progress = before + 1
         fragments, events, excluded = answer["written"]
         return EmbeddedPart(number, fragments, events, Counter(excluded))

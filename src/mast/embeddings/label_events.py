@@ -20,6 +20,7 @@ from mast.embeddings.vector_table import batches, vectors_in
 from mast.records import EventLabel, write_table
 from mast.runs.layout import LABELLING, LABELS, part_in
 from mast.storage import atomic_write, delete, join
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import lance
@@ -42,12 +43,11 @@ class LabellingResult:
         total = self.counts.total() + self.unlabelled
         lines = [self.references.summary(), self.rule.summary()]
         lines.append(
-            f"{self.counts.total():,} of {total:,} {'event' if total == 1 else 'events'} labelled, {self.unlabelled:,} "
-            "unknown"
+            f"{self.counts.total():,} of {counted(total, 'event')} labelled, {self.unlabelled:,} unknown"
         )
         lines += [f"  {count:,} × {label}" for label, count in self.counts.most_common(MAX_LISTED_LABELS)]
         if (more := len(self.counts) - MAX_LISTED_LABELS) > 0:
-            lines.append(f"  and {more:,} more {'label' if more == 1 else 'labels'}")
+            lines.append(f"  and {counted(more, 'more label')}")
         return "\n".join([*lines, f"Labels: {self.folder}; mast export and mast report include them"])
 
 

@@ -27,6 +27,7 @@ from mast.records import Annotation, Event, from_table, read_column
 from mast.runs.layout import RECORDINGS
 from mast.runs.results import DetectionResults, open_results
 from mast.storage import join, open_binary
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import lance
@@ -65,8 +66,8 @@ class ReferenceEvents:
         """Return a readable summary."""
         labels, recordings = len(set(self.labels.labels)), len(set(self.labels.recordings))
         lines = [
-            f"{len(self.boxes):,} labelled {'example' if len(self.boxes) == 1 else 'examples'} of {labels:,} "
-            f"{'label' if labels == 1 else 'labels'} in {recordings:,} {'recording' if recordings == 1 else 'recordings'}"
+            f"{counted(len(self.boxes), 'labelled example')} of {counted(labels, 'label')} "
+            f"in {counted(recordings, 'recording')}"
         ]
         lines += [f"  excluded: {count:,} × {reason}" for reason, count in self.excluded.most_common()]
         return "\n".join(lines)

@@ -14,6 +14,7 @@ from mast.plotting.html import render_page
 from mast.runs.results import DetectionResults
 from mast.storage import atomic_write, join
 from mast.version import __version__
+from mast.wording import counted
 
 MAX_TILES = 48
 """Maximum number of tiles on a page; each embeds its spectrogram and audio, about 300 kB. The table has all results."""
@@ -50,10 +51,8 @@ class SearchResult:
             first, last = self.neighbours[0].similarity, self.neighbours[-1].similarity
             sites = {item.event.site for item in self.neighbours} - {None}
             at_sites = f" at {len(sites):,} sites" if len(sites) > 1 else ""
-            text = (
-                f"{len(self.neighbours):,} {'event' if len(self.neighbours) == 1 else 'events'}{at_sites}, similarity "
-                f"{first:.3f} to {last:.3f}"
-            )
+            events = counted(len(self.neighbours), "event")
+            text = f"{events}{at_sites}, similarity {first:.3f} to {last:.3f}"
         return f"{text}\nReport: {self.page}\nTable: {self.table}"
 
 

@@ -28,6 +28,7 @@ from mast.storage import atomic_write, join
 from mast.store.audio_store import AudioStore
 from mast.study.artifacts import STORE
 from mast.types import Floats32, OnCount
+from mast.wording import counted
 
 NEIGHBOURS = 15
 """Number of neighbours in UMAP: its default, because the paper does not specify it."""
@@ -52,8 +53,8 @@ class MapResult:
     def summary(self) -> str:
         """Return a readable summary."""
         return (
-            f"{self.chunks:,} chunks of {self.recordings:,} {'recording' if self.recordings == 1 else 'recordings'} at "
-            f"{self.sites:,} {'site' if self.sites == 1 else 'sites'}, {self.reviewed:,} of them reviewed by an "
+            f"{counted(self.chunks, 'chunk')} of {counted(self.recordings, 'recording')} at "
+            f"{counted(self.sites, 'site')}, {self.reviewed:,} of them reviewed by an "
             f"annotator → {self.figure}\nCoordinates of every chunk: {self.table}"
         )
 
@@ -167,7 +168,7 @@ def _write(points: list[ChunkPoint], model: str, figure: str) -> MapResult:
     """Write the figure and, under the same name, the table."""
     recordings = len({point.recording_id for point in points})
     title = (
-        f"{len(points):,} chunks of {recordings:,} {'recording' if recordings == 1 else 'recordings'}; chunks with "
+        f"{counted(len(points), 'chunk')} of {counted(recordings, 'recording')}; chunks with "
         f"similar embeddings by model {model} lie close together (UMAP)"
     )
     suffix = PurePosixPath(figure).suffix

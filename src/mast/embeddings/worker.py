@@ -40,6 +40,7 @@ from mast.runs.worker import (
 from mast.storage import exists, join, open_binary
 from mast.store.audio_store import DATA_VERSION, require_lance, storage_options
 from mast.types import Floats16
+from mast.wording import counted
 from mast.workers.process import PROGRESS, Answer, Serve, worker_main
 
 if TYPE_CHECKING:
@@ -107,10 +108,9 @@ def fit_table_whitening(results: DetectionResults, encoder: BoxEncoder, table: s
     whitening = fit_whitening(np.concatenate(vectors))
     if results.unfinished and not whitening.is_measured:
         raise StorageError(
-            f"{results.folder}: {results.unfinished:,} {'part' if results.unfinished == 1 else 'parts'} of the run "
-            f"{'is' if results.unfinished == 1 else 'are'} not finished, and the others have fewer than {MIN_SAMPLES} "
-            "readable events: too few to measure the whitening of the vectors. Finish mast detect, then run this command "
-            "again."
+            f"{results.folder}: {counted(results.unfinished, 'part of the run is', 'parts of the run are')} not "
+            f"finished, and the others have fewer than {MIN_SAMPLES} readable events: too few to measure the whitening "
+            "of the vectors. Finish mast detect, then run this command again."
         )
     write_whitening(table, whitening)
 

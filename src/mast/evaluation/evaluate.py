@@ -36,6 +36,7 @@ from mast.store.audio_store import AudioStore
 from mast.study.artifacts import STORE, fingerprint_file
 from mast.types import OnCount
 from mast.version import __version__
+from mast.wording import counted
 
 TEST, VALIDATION = "test", "val"
 OnProgress = Callable[[str, int, int], None]
@@ -73,8 +74,8 @@ class EvaluationResult:
                 for name, title in (("f1", "F1"), ("precision", "precision"), ("recall", "recall"))
             )
             lines.append(
-                f"{item.name}: {summary}; {item.recordings:,} {'recording' if item.recordings == 1 else 'recordings'}, "
-                f"{metrics.ground_truth:,} {'box' if metrics.ground_truth == 1 else 'boxes'}"
+                f"{item.name}: {summary}; {counted(item.recordings, 'recording')}, "
+                f"{counted(metrics.ground_truth, 'box', 'boxes')}"
             )
         return "\n".join([*lines, f"Report: {join(self.folder, REPORT)}"])
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mast.evaluation.bootstrap import RESAMPLES, Interval, interval
 from mast.types import Floats
+from mast.wording import counted
 
 Names = NDArray[np.str_]
 """Labels or recordings. (N,)"""
@@ -59,9 +60,9 @@ class Retrieval:
             )
         ]
         return (
-            f"{', '.join(parts)}; {self.queries:,} {'event' if self.queries == 1 else 'events'} of "
-            f"{self.labels:,} {'label' if self.labels == 1 else 'labels'} in "
-            f"{self.recordings:,} {'recording' if self.recordings == 1 else 'recordings'}"
+            f"{', '.join(parts)}; {counted(self.queries, 'event')} of "
+            f"{counted(self.labels, 'label')} in "
+            f"{counted(self.recordings, 'recording')}"
         )
 
     def as_json(self) -> dict[str, object]:

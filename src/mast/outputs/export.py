@@ -23,6 +23,7 @@ from mast.recordings.clocks import format_duration
 from mast.records import BOX_COLUMNS, Event, Recording, RecordingStatus, event_id, from_table
 from mast.runs.results import DetectionResults, open_results
 from mast.storage import join
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,17 +95,13 @@ class ExportResult:
     def summary(self) -> str:
         """Return a text summary for the user."""
         lines = [
-            f"{self.events:,} event{'' if self.events == 1 else 's'} in {self.recordings:,} "
-            f"recording{'' if self.recordings == 1 else 's'}, {format_duration(self.processed_s)} of audio"
+            f"{counted(self.events, 'event')} in {counted(self.recordings, 'recording')}, "
+            f"{format_duration(self.processed_s)} of audio"
         ]
         if self.unprocessed:
-            lines.append(
-                f"{self.unprocessed:,} recording{'' if self.unprocessed == 1 else 's'} not processed: reasons in {EFFORT}"
-            )
+            lines.append(f"{counted(self.unprocessed, 'recording')} not processed: reasons in {EFFORT}")
         if self.unfinished:
-            lines.append(
-                f"{self.unfinished:,} part{'' if self.unfinished == 1 else 's'} of the run not finished, and not exported"
-            )
+            lines.append(f"{counted(self.unfinished, 'part')} of the run not finished, and not exported")
         lines += format_counts(f"Not representable in {self.format}:", self.losses)
         lines += changed_tables_note(self.changed)
         return "\n".join([*lines, f"Written: {self.out} ({self.files:,} {self.format}, and {EFFORT})"])
@@ -112,11 +109,7 @@ class ExportResult:
 
 def changed_tables_note(changed: int) -> list[str]:
     """Return a line about edited tables of earlier exports that were kept, if there are any."""
-    return (
-        [f"{changed:,} edited table{'' if changed == 1 else 's'} of an earlier export kept"]
-        if changed
-        else []
-    )
+    return [f"{counted(changed, 'edited table')} of an earlier export kept"] if changed else []
 
 
 def export(

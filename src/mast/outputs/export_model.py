@@ -40,6 +40,7 @@ from mast.runs.inputs import resolve_inputs, table_of
 from mast.runs.plan import plan_parts
 from mast.runs.quantisation import calibration_chunks
 from mast.storage import atomic_write, exists, join
+from mast.wording import counted
 
 FORMATS = {"onnx": ("float32",), "openvino": ("float32", "int8")}
 """Export formats with the precisions that each supports."""
@@ -76,11 +77,11 @@ class Deviation:
     def summary(self) -> str:
         """Return a text summary for the user."""
         return (
-            f"Compared with float32 on {self.chunks} chunk{'' if self.chunks == 1 else 's'} of {self.audio}: scores "
-            f"differ by at most {self.score_max:.2g} (99 % by less than {self.score_99:.2g}); edges of {self.boxes:,} "
-            f"box{'' if self.boxes == 1 else 'es'} by at most "
-            f"{self.time_edge_max_frames:.2g} frames and {self.frequency_edge_max_bins:.2g} bins (99 % by less than "
-            f"{self.time_edge_99_frames:.2g} and {self.frequency_edge_99_bins:.2g})."
+            f"Compared with float32 on {counted(self.chunks, 'chunk')} of {self.audio}: scores "
+            f"differ by at most {self.score_max:.2g} (99 % by less than {self.score_99:.2g}); edges of "
+            f"{counted(self.boxes, 'box', 'boxes')} by at most {self.time_edge_max_frames:.2g} frames and "
+            f"{self.frequency_edge_max_bins:.2g} bins (99 % by less than {self.time_edge_99_frames:.2g} and "
+            f"{self.frequency_edge_99_bins:.2g})."
         )
 
 

@@ -28,6 +28,7 @@ from mast.records import BOX_COLUMNS, event_id
 from mast.runs.results import DetectionResults, ResultsPart, open_results
 from mast.storage import atomic_write, join
 from mast.version import __version__
+from mast.wording import counted
 
 REPORT = "report.html"
 MAX_SITES = 40
@@ -67,10 +68,8 @@ class ReportResult:
     def summary(self) -> str:
         """Return a text summary for the user."""
         sites = f" at {self.sites:,} sites" if self.sites > 1 else ""
-        return (
-            f"{self.counts.events:,} event{'' if self.counts.events == 1 else 's'} in "
-            f"{format_duration(self.counts.effort_s)} of audio{sites}\nReport: {self.page}"
-        )
+        events, effort = counted(self.counts.events, "event"), format_duration(self.counts.effort_s)
+        return f"{events} in {effort} of audio{sites}\nReport: {self.page}"
 
 
 def report(

@@ -34,6 +34,11 @@ _TIME = re.compile(
 
 _HEX_TIME = re.compile(r"[0-9A-Fa-f]{8}")
 _AUDIOMOTH_ID = re.compile(r"[0-9A-F]{16}")
+_COPY_PREFIX = re.compile(
+    r"^(?:(?:copy(?: \(\d+\))? of|copia de|cópia de|copie de|kopie von)\s+)+", re.IGNORECASE
+)
+"""Prefix that file managers give to a copied file, in English, Spanish, Portuguese, French and German."""
+
 _SYNC_MARK = re.compile(r"_[01]?[+-][01]?$")
 _OBSERVATORY_TAIL = re.compile(r"_(.+)_\d+", re.ASCII)
 _DATE_FOLDER = re.compile(r"\d{4}([-_]?)\d\d\1\d\d", re.ASCII)
@@ -74,7 +79,7 @@ class _Rest(NamedTuple):
 @lru_cache(4096)
 def _parse_rest(before: str, after: str, zone: tuple[str | None, ...], marks: tuple[str, str, str]) -> _Rest:
     """Parse the parts around the time; cached, because the files of one recorder differ only in their time."""
-    prefix, tail = before.strip("_-. "), _without_extension(after).strip()
+    prefix, tail = _COPY_PREFIX.sub("", before).strip("_-. "), _without_extension(after).strip()
     offset_min = _offset(*zone)
     if offset_min is None and marks == ("", "_", "") and tail in ("", "T"):
         if not prefix:

@@ -20,6 +20,7 @@ from mast.recordings.clocks import format_duration
 from mast.recordings.duplicates import connect
 from mast.recordings.faults import FAULTS, Fault
 from mast.storage import is_remote, open_binary
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import duckdb
@@ -221,7 +222,7 @@ def _headline(summary: Summary) -> Text:
     from rich.text import Text
 
     line = Text()
-    line.append(f"{summary.files:,} {_plural(summary.files, 'recording')}", "bold")
+    line.append(counted(summary.files, "recording"), "bold")
     line.append(f", {format_duration(3600 * summary.hours)} of audio")
     line.append(f" ({_bytes(summary.size_bytes)})")
     if summary.first_day and summary.last_day:
@@ -269,7 +270,7 @@ def _remarks(summary: Summary) -> Iterator[Text]:
     if gap and gap.longest_gap_after:
         yield _remark(
             "Longest gap",
-            f"{gap.longest_gap_days:,} {_plural(gap.longest_gap_days, 'day')} without recordings at {gap.site} "
+            f"{counted(gap.longest_gap_days, 'day')} without recordings at {gap.site} "
             f"after {_day(gap.longest_gap_after)}",
         )
     if summary.rates:
@@ -331,17 +332,13 @@ def _span(seconds: float) -> str:
 def _bytes(count: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+            return counted(round(count), "byte") if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:,.1f} TB"
 
 
 def _day(day: date) -> str:
     return f"{day.day} {day:%B %Y}"
-
-
-def _plural(count: int, word: str) -> str:
-    return word if count == 1 else f"{word}s"
 
 
 def _safe(text: str, style: str = "") -> Text:

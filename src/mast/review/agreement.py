@@ -20,7 +20,7 @@ from mast.errors import StorageError
 from mast.review.outcome import Interval, subtract_intervals
 from mast.review.read_verdicts import read_verdicts, verdicts_location
 from mast.review.verdicts import Verdict
-from mast.review.wording import counted
+from mast.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

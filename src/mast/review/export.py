@@ -30,9 +30,9 @@ from mast.review.event_table import decided_mask, run_events, with_event_ids
 from mast.review.outcome import ReviewOutcome, event_of, summarise_review
 from mast.review.read_verdicts import read_verdicts, verdicts_location
 from mast.review.verdicts import Verdict, latest_verdicts
-from mast.review.wording import counted
 from mast.runs.results import DetectionResults, ResultsPart, open_results
 from mast.storage import join
+from mast.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from mast.review.event_table import category_codes, mask_by_id, run_events, thre
 from mast.review.queues.basic import SEED, STRATA, random_sample_order
 from mast.review.read_verdicts import read_verdicts, verdicts_location
 from mast.review.verdicts import Verdict, latest_verdicts
-from mast.review.wording import counted
 from mast.runs.results import DetectionResults, open_results
 from mast.storage import atomic_write, exists, join, open_binary
 from mast.types import Floats, Integers, Mask
 from mast.version import __version__
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,9 +22,9 @@ from mast.review.outcome import ReviewOutcome, event_of, summarise_review
 from mast.review.read_verdicts import read_verdicts, verdicts_location
 from mast.review.study_events import study_events
 from mast.review.verdicts import USER_DRAWN, Verdict, latest_verdicts
-from mast.review.wording import counted
 from mast.runs.results import open_results
 from mast.storage import join
+from mast.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,19 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from mast.errors import ConfigError
 from mast.models.devices import resolve_device
-from mast.recordings.probe_pool import available_cores
 from mast.runs.outcome import Outcome, RunProgress, execute
 from mast.runs.plan import Part
 from mast.runs.run import ALL_SHARDS, DetectionRun, Shard
 from mast.runs.supervisor import PROCESSES_PER_GPU, WorkerSupervisor
-from mast.runs.tables import RunConfig
-from mast.workers.pool import map_unordered
+from mast.wording import counted
+from mast.workers.pool import Job, Result, Supervisor, WorkerPool, available_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,10 @@ class ComputeResources:
 
     def describe(self) -> str:
         """Return a text description for the user."""
-        plural = "" if self.processes == 1 else "es"
         if self.kind == "cuda":
             name = torch.cuda.get_device_name(0)
-            return f"Running on {self.gpus} × {name}, {self.processes} process{plural}"
-        cores_word = "core" if self.processes == 1 else "cores"
-        return f"Running on {self.processes} CPU {cores_word}"
+            return f"Running on {self.gpus} × {name}, {counted(self.processes, 'process', 'processes')}"
+        return f"Running on {counted(self.processes, 'CPU core')}"
 
 
 def choose_compute(device: str = "auto", processes: int | None = None) -> ComputeResources:
@@ -80,48 +77,25 @@ def run_local(
     """Process the missing parts of a shard; Ctrl-C and SIGTERM stop the run, and the same call resumes it."""
     missing = run.missing(shard)
     parts = (run.plan.part(int(number)) for number in missing)
-    pool = _WorkerPool(run.config, compute, parts, min(compute.processes, len(missing)))
+    pool = worker_pool(WorkerSupervisor, asdict(run.config), compute, len(missing))
     total_s = float(run.plan.seconds[missing].sum())
-    return execute(run, shard, pool.run(), total_s, on_progress)
+    return execute(run, shard, _processed_s(pool, parts), total_s, on_progress)
 
 
-class _WorkerPool:
-    """Pool of worker supervisors, each in its own thread."""
-
-    def __init__(
-        self, config: RunConfig, compute: ComputeResources, parts: Iterator[Part], count: int
-    ) -> None:
-        self._parts = parts
-        self._finished_s = 0.0
-        text = json.dumps(asdict(config))
-        self._supervisors = [
-            WorkerSupervisor(text, compute.kind, number % max(compute.gpus, 1)) for number in range(count)
-        ]
-
-    @property
-    def processed_s(self) -> float:
-        """Seconds of audio processed by all workers."""
-        return self._finished_s + sum(supervisor.processed_s for supervisor in self._supervisors)
-
-    def run(self) -> Generator[float]:
-        """Process all parts; yield the seconds processed so far, at least every 0.2 s."""
-        with closing(self.finished()) as finished:
-            for _ in finished:
-                yield self.processed_s
-
-    def finished(self) -> Generator[Part | None]:
-        """Yield each part when it is finished, and None about every 0.2 s in between."""
-        workers = [partial(_process, supervisor) for supervisor in self._supervisors]
-        with closing(map_unordered(self._parts, workers, self._stop)) as parts:
-            for part in parts:
-                self._finished_s += part.seconds if part else 0.0
-                yield part
-
-    def _stop(self) -> None:
-        for supervisor in self._supervisors:
-            supervisor.stop()
+def worker_pool(
+    supervisor: Callable[[str, str, str], Supervisor[Job, Result]],
+    config: dict[str, Any],
+    compute: ComputeResources,
+    jobs: int,
+) -> WorkerPool[Job, Result]:
+    """Return a pool of one worker per process of `compute`, but at most `jobs`; several workers share a GPU."""
+    count = min(compute.processes, jobs)
+    gpus = [str(number % max(compute.gpus, 1)) for number in range(count)]
+    return WorkerPool([supervisor(json.dumps(config), compute.kind, gpu) for gpu in gpus])
 
 
-def _process(supervisor: WorkerSupervisor, part: Part) -> Part:
-    supervisor.process(part)
-    return part
+def _processed_s(pool: WorkerPool[Part, Part], parts: Iterator[Part]) -> Generator[float]:
+    """Process all parts; yield the seconds processed so far, at least every 0.2 s."""
+    with closing(pool.run(parts)) as finished:
+        for _ in finished:
+            yield pool.progress

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 from mast.runs.stats import RunStats, read_run_stats
 from mast.study.commands import mast_command
+from mast.wording import counted
 
 if TYPE_CHECKING:
     from mast.runs.run import DetectionRun, Shard
@@ -56,9 +57,7 @@ class Outcome:
             f"Events: {self.out}/events; status of every recording: {self.out}/status",
         ]
         if self.missing:
-            lines.append(
-                f"{self.missing:,} part{'' if self.missing == 1 else 's'} of other shards still to process."
-            )
+            lines.append(f"{counted(self.missing, 'part')} of other shards still to process.")
         elif self.stats.quarantined:
             lines.append(
                 "The status tables list the quarantined recordings. Copy these files from their cards again, and process "

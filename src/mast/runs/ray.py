@@ -22,13 +22,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from mast.errors import ConfigError, MastError, MissingExtraError, StorageError
-from mast.recordings.probe_pool import available_cores
 from mast.runs.layout import RUN
 from mast.runs.outcome import Outcome, RunProgress, execute
 from mast.runs.plan import Part
 from mast.runs.supervisor import MAX_KILLS, PROCESSES_PER_GPU, WorkerSupervisor
 from mast.storage import is_folder, join, open_binary
 from mast.version import __version__
+from mast.wording import counted
+from mast.workers.pool import available_cores
 
 if TYPE_CHECKING:
     from mast.runs.run import DetectionRun, Shard
@@ -57,9 +58,9 @@ class RayCluster:
 
     def describe(self) -> str:
         """Return a text description for the user."""
-        machines = f"{self.machines} machine" + ("" if self.machines == 1 else "s")
-        devices = f" on {self.gpus} GPU{'' if self.gpus == 1 else 's'}" if self.kind == "cuda" else ""
-        return f"Running on Ray: {machines}, {self.processes} process{'' if self.processes == 1 else 'es'}{devices}"
+        devices = f" on {counted(self.gpus, 'GPU')}" if self.kind == "cuda" else ""
+        processes = counted(self.processes, "process", "processes")
+        return f"Running on Ray: {counted(self.machines, 'machine')}, {processes}{devices}"
 
 
 def join_cluster(
@@ -222,7 +223,7 @@ class DetectionActor:
     """Actor that supervises a worker process; `begin(number)` counts an attempt at a part and returns their number."""
 
     def __init__(self, config: str, device: str, begin: Callable[[int], int]) -> None:
-        self._supervisor = WorkerSupervisor(config, device)  # Ray makes only the actor's GPU visible
+        self._supervisor = WorkerSupervisor(config, device, "0")  # Ray makes only the actor's GPU visible
         self._begin = begin
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +235,7 @@ class DetectionActor:
         abandoned = self._begin(part.number) > MAX_KILLS
         try:
             if not abandoned:
-                self._supervisor.process(part)
+                self._supervisor.run(part)
         except MastError as failure:
             error = f"{socket.gethostname()}: {failure}"
         return {"number": part.number, "seconds": part.seconds, "abandoned": abandoned, "error": error}

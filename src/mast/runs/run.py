@@ -33,6 +33,7 @@ from mast.runs.quantisation import calibration_chunks, write_program
 from mast.runs.tables import RunConfig
 from mast.storage import atomic_write, exists, is_remote, join, open_binary, resolve_remote
 from mast.study.artifacts import fingerprint
+from mast.wording import counted
 
 _COPY_BYTES = 1 << 20
 _STEADY_FRACTION = 0.95  # fraction of the gaps between finished parts; the longest gaps are pauses of the run
@@ -117,15 +118,13 @@ class DetectionRun:
         numbers = shard.parts(plan)
         missing = numbers[~done[numbers]]
         lines = [
-            f"{plan.recordings:,} recording{'' if plan.recordings == 1 else 's'}, "
-            f"{format_duration(plan.seconds.sum())} of audio, in {len(plan):,} part{'' if len(plan) == 1 else 's'} of "
+            f"{counted(plan.recordings, 'recording')}, "
+            f"{format_duration(plan.seconds.sum())} of audio, in {counted(len(plan), 'part')} of "
             f"about {format_duration(plan.part_s)} → {self.out}",
             f"Model {self.config.identity}, score threshold {self.config.threshold:.3g}",
         ]
         if shard.count > 1:
-            lines.append(
-                f"Shard {shard.number} of {shard.count}: {len(numbers):,} part{'' if len(numbers) == 1 else 's'}"
-            )
+            lines.append(f"Shard {shard.number} of {shard.count}: {counted(len(numbers), 'part')}")
         remaining = format_duration(plan.seconds[missing].sum())
         lines.append(
             f"Parts: {len(numbers) - len(missing):,} done, {len(missing):,} to do ({remaining} of audio)"
@@ -172,8 +171,8 @@ def open_run(
         raise StorageError(
             f"{table} was changed since this run started. Restore it, or specify another folder with --out."
         )
-    counted = count_recordings(inputs, on_progress) if has_started else plan.recordings
-    return DetectionRun(replace(config, embeds=request.embeds), plan, tuple(_notes(table, plan, counted)))
+    existing = count_recordings(inputs, on_progress) if has_started else plan.recordings
+    return DetectionRun(replace(config, embeds=request.embeds), plan, tuple(_notes(table, plan, existing)))
 
 
 @contextmanager
@@ -258,16 +257,16 @@ def _plan(table: str, inputs: InputSpec) -> PartPlan:
     return plan_parts(table, _expansions(inputs))
 
 
-def _notes(table: str, plan: PartPlan, counted: int) -> Iterator[str]:
-    """Yield messages for the user about the recordings, of which `counted` exist now."""
-    if counted != plan.recordings:
+def _notes(table: str, plan: PartPlan, existing: int) -> Iterator[str]:
+    """Yield messages for the user about the recordings, of which `existing` exist now."""
+    if existing != plan.recordings:
         yield (
-            f"This run covers the {plan.recordings:,} recording{'' if plan.recordings == 1 else 's'} that existed when "
-            f"it started; now there are {counted:,}. To process the others, specify them and another --out."
+            f"This run covers the {counted(plan.recordings, 'recording')} that existed when "
+            f"it started; now there are {existing:,}. To process the others, specify them and another --out."
         )
     if copies := _count_copies(table):
         yield (
-            f"{copies:,} recording{' is a copy' if copies == 1 else 's are copies'} of another, and events in them count "
+            f"{counted(copies, 'recording is a copy', 'recordings are copies')} of another, and events in them count "
             f"twice: see the column duplicate_of of {table}."
         )
 

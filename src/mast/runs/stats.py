@@ -15,6 +15,7 @@ from mast.errors import StorageError
 from mast.recordings.clocks import format_duration
 from mast.recordings.scan import PROVENANCE
 from mast.storage import open_binary
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,15 +67,15 @@ class RunStats:
     def summary(self) -> str:
         """Return a text summary for the user."""
         lines = [
-            f"{self.recordings:,} recording{'' if self.recordings == 1 else 's'}, {format_duration(self.processed_s)} "
-            f"processed: {self.events:,} event{'' if self.events == 1 else 's'} in {self.ok:,} of them, none in "
+            f"{counted(self.recordings, 'recording')}, {format_duration(self.processed_s)} "
+            f"processed: {counted(self.events, 'event')} in {self.ok:,} of them, none in "
             f"{self.empty:,}"
         ]
         if self.quarantined:
             lines.append(f"{self.quarantined:,} quarantined, which could not be processed completely:")
             lines += [f"  {count:,} × {reason}" for reason, count in self.reasons.most_common(SHOWN_REASONS)]
             if (left := len(self.reasons) - SHOWN_REASONS) > 0:
-                lines.append(f"  and {left:,} more reason{'' if left == 1 else 's'}")
+                lines.append(f"  and {counted(left, 'more reason')}")
         return "\n".join(lines)
 
 

@@ -7,14 +7,13 @@ produce identical files. Only the worker process imports torch; this module does
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from mast.errors import MastError, StorageError
 from mast.runs.plan import Part
-from mast.workers.process import WorkerProcess
+from mast.workers.pool import Supervisor
 
 MAX_CRASHES, MAX_KILLS = 2, 4
 """Crashes and SIGKILLs at one recording after which it is quarantined. SIGKILL comes from outside the process, such as
@@ -31,52 +30,50 @@ PROCESSES_PER_GPU = 4
 """Number of worker processes for each GPU: one process decodes too slowly to keep a GPU busy."""
 
 
-class WorkerSupervisor:
-    """Supervisor of one worker process; `config` is a `RunConfig` as JSON, `gpu` the GPU index for `device` cuda."""
+class WorkerSupervisor(Supervisor[Part, Part]):
+    """Supervisor of one worker process; its arguments are a `RunConfig` as JSON, the device and the index of the GPU.
 
-    def __init__(self, config: str, device: str, gpu: int = 0) -> None:
-        self._worker = WorkerProcess("mast.runs.worker", "detecting", (config, device, str(gpu)))
-        self._stopped = threading.Event()
-        self._idle_crashes = 0  # consecutive crashes
-        self.processed_s = 0.0
-        """Seconds of audio processed in the current part."""
+    Its progress is in seconds of audio.
+    """
 
-    def process(self, part: Part) -> None:
-        """Process a part; return when its files are complete."""
-        crashes, attempts = _CrashCounter(), 1
+    module, purpose = "mast.runs.worker", "detecting"
+    _idle_crashes = 0  # consecutive crashes
+
+    def run(self, part: Part) -> Part:
+        """Process a part; return it when its files are complete."""
+        crashes, attempts, before_s = _CrashCounter(), 1, self.progress
         while True:
             rows: list[int] = []  # last two rows that were started
 
             def on_progress(progress: Sequence[Any], rows: list[int] = rows) -> None:
-                row, self.processed_s = progress
+                row, processed_s = progress
+                self.progress = before_s + processed_s
                 rows[:] = [*rows[-1:], row] if rows[-1:] != [row] else rows
 
-            answer = self._worker.call({"part": part, "crashed": [*crashes.quarantined.items()]}, on_progress)
+            answer = self.process.call({"part": part, "crashed": [*crashes.quarantined.items()]}, on_progress)
             if answer is None:
                 self._count_crash(idle=len(rows) < 2)
                 if rows:
-                    crashes.count(rows[-1], self._worker.ending)
-            elif answer.get("may_pass") and attempts < MAX_ATTEMPTS and not self._stopped.is_set():
-                self._stopped.wait(PAUSE_S * 2 ** (attempts - 1))
+                    crashes.count(rows[-1], self.process.ending)
+            elif (
+                answer.get("is_transient")
+                and attempts < MAX_ATTEMPTS
+                and self.process.pause(PAUSE_S * 2 ** (attempts - 1))
+            ):
                 attempts += 1
             elif "error" in answer:
                 raise StorageError(
                     f"{answer['error']} Finished parts are kept; run the same command again to resume."
                 )
             else:
-                self._idle_crashes, self.processed_s = 0, 0.0
-                return
-
-    def stop(self) -> None:
-        """Stop the worker process permanently; another thread may call this while a part is being processed."""
-        self._stopped.set()
-        self._worker.end()
+                self._idle_crashes, self.progress = 0, before_s + part.seconds
+                return part
 
     def _count_crash(self, *, idle: bool) -> None:
         self._idle_crashes = self._idle_crashes + 1 if idle else 0
         if self._idle_crashes >= MAX_IDLE_CRASHES:
             raise MastError(
-                f"Worker processes crash repeatedly ({self._worker.ending}). If memory is short, use fewer processes "
+                f"Worker processes crash repeatedly ({self.process.ending}). If memory is short, use fewer processes "
                 "with --workers. Finished parts are kept; run the same command again to resume."
             )
 

@@ -271,11 +271,11 @@ def serve(
 
 
 def error_response(error: MastError | OSError) -> Answer:
-    """Return the answer of a worker process that failed at a part; `may_pass` is True if another attempt may succeed."""
+    """Return the answer of a worker process that failed at a part; another attempt may succeed if `is_transient`."""
     if isinstance(error, MastError):  # a full disk, an unplugged drive, a failing model
-        return {"error": str(error), "may_pass": isinstance(error, TransientError)}
+        return {"error": str(error), "is_transient": isinstance(error, TransientError)}
     # a bucket that is temporarily unavailable
-    return {"error": f"{str(error).rstrip('.')}.", "may_pass": error.errno != errno.ENOSPC}
+    return {"error": f"{str(error).rstrip('.')}.", "is_transient": error.errno != errno.ENOSPC}
 
 
 def read_worker_args() -> tuple[dict[str, Any], str]:

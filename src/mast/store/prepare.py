@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from mast.audio.reader import resampled_length
 from mast.errors import ConfigError, StorageError
-from mast.recordings.probe_pool import available_cores
 from mast.records import PreparedRecording, arrow_schema
 from mast.storage import atomic_write, exclusive_lock, is_remote, join, open_binary
 from mast.store import writer as parts_module
@@ -34,8 +33,9 @@ from mast.store.audio_store import (
     read_metadata,
     store_schema,
 )
-from mast.store.writer import Source, StorePart, WriterPool, WrittenPart, plan_parts
+from mast.store.writer import Source, StorePart, WriteSupervisor, WrittenPart, plan_parts
 from mast.types import OnSeconds
+from mast.workers.pool import WorkerPool, available_cores
 
 if TYPE_CHECKING:
     import lance
@@ -104,10 +104,12 @@ def prepare(
         parts = plan_parts(_usable(recordings_table, collections, layout), layout)
         first = next((part for part in parts if not log.has(part)), None)
         if first is not None:
-            writers = WriterPool(store_location, layout, min(workers or available_cores(), MAX_PROCESSES))
-            with closing(writers.written(chain([first], parts))) as results:
+            count = min(workers or available_cores(), MAX_PROCESSES)
+            pool = WorkerPool([WriteSupervisor(store_location, layout) for _ in range(count)])
+            with closing(pool.run(chain([first], parts), in_order=True)) as results:
                 for written in results:
-                    log.append(written)
+                    if written is not None:
+                        log.append(written)
             log.commit()
             _delete_orphans(log.dataset)
         return _report(store_location, counts)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-import queue
 import sys
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +28,8 @@ from mast.store.audio_store import (
     to_int16,
 )
 from mast.types import Floats32
-from mast.workers.process import Serve, WorkerProcess, worker_main
+from mast.workers.pool import Supervisor
+from mast.workers.process import Serve, worker_main
 
 if TYPE_CHECKING:
     import lance
@@ -42,7 +40,6 @@ BLOCKS_PER_READ = 4
 """Blocks decoded at once: enough that the resampler's margins cost little."""
 
 _BATCH_BLOCKS = 8  # rows per Arrow record batch
-_PREFETCH = 4  # parts in progress or waiting to be committed, per process
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CRASHED = "reading it crashed the decoder"
 _SILENCE = np.zeros(0, np.float32)
@@ -232,51 +229,29 @@ def _dataset(location: str) -> lance.LanceDataset:
     return dataset
 
 
-class WriterPool:
-    """Processes that write parts; `written` yields the results in the parts' order."""
+class WriteSupervisor(Supervisor[StorePart, WrittenPart]):
+    """Supervisor of one process that writes parts."""
 
-    def __init__(self, location: str, layout: StoreLayout, count: int) -> None:
+    module, purpose = "mast.store.writer", "preparing"
+
+    def __init__(self, location: str, layout: StoreLayout) -> None:
+        super().__init__()
         self._job = {"store": location, "layout": [layout.sample_rate_hz, layout.block_samples]}
-        self._count = count
-        self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
-        self._writers = [WorkerProcess("mast.store.writer", "preparing") for _ in range(count)]
-        for writer in self._writers:
-            self._idle.put(writer)
 
-    def written(self, parts: Iterable[StorePart]) -> Generator[WrittenPart]:
-        """Write all parts and yield their results; at most `_PREFETCH` parts per process run ahead."""
-        pending: deque[Future[WrittenPart]] = deque()
-        with ThreadPoolExecutor(self._count) as threads:
-            try:
-                for part in parts:
-                    pending.append(threads.submit(self._write, part))
-                    if len(pending) >= _PREFETCH * self._count:
-                        yield pending.popleft().result()
-                while pending:
-                    yield pending.popleft().result()
-            finally:
-                for future in pending:
-                    future.cancel()
-                for writer in self._writers:
-                    writer.end()
-
-    def _write(self, part: StorePart) -> WrittenPart:
-        writer = self._idle.get()
-        try:
-            answer = writer.call({**self._job, "part": part})
-            if answer is None:
-                crashed = [span for span in part.spans if writer.call({**self._job, "try": span}) is None]
-                crashing = [span.source.recording_id for span in crashed]
-                answer = writer.call({**self._job, "part": part, "crashing": crashing})
-            if answer is None:
-                raise MastError(
-                    "a preparing process ended unexpectedly twice. Check that there is enough memory."
-                )
-            if "error" in answer:
-                raise StorageError(f"{self._job['store']}: cannot be written: {answer['error']}")
-            return WrittenPart(part, tuple(answer["fragments"]), tuple(answer["broken"]))
-        finally:
-            self._idle.put(writer)
+    def run(self, part: StorePart) -> WrittenPart:
+        """Write a part, without the spans that crash the process."""
+        answer = self.process.call({**self._job, "part": part})
+        if answer is None:
+            crashed = [span for span in part.spans if self.process.call({**self._job, "try": span}) is None]
+            crashing = [span.source.recording_id for span in crashed]
+            answer = self.process.call({**self._job, "part": part, "crashing": crashing})
+        if answer is None:
+            raise MastError(
+                "a preparing process ended unexpectedly twice. Check that there is enough memory."
+            )
+        if "error" in answer:
+            raise StorageError(f"{self._job['store']}: cannot be written: {answer['error']}")
+        return WrittenPart(part, tuple(answer["fragments"]), tuple(answer["broken"]))
 
 
 def serve(jobs: Iterator[bytes], answer: Any) -> None:

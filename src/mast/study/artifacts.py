@@ -24,6 +24,7 @@ from mast.records import read_column
 from mast.storage import atomic_write, exists, is_folder, is_remote, join, list_files, open_binary
 from mast.store.audio_store import AudioStore
 from mast.study.commands import mast_command
+from mast.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -156,7 +157,7 @@ def not_scanned(study: Study, study_file: str) -> str | None:
                 )
     if not count:
         return None
-    subject = "1 recording is" if count == 1 else f"{count:,} recordings are"
+    subject = counted(count, "recording is", "recordings are")
     return f"{subject} not in the study's table: run {mast_command('scan', study_file)}."
 
 

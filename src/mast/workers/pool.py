@@ -1,11 +1,16 @@
-"""Run jobs in several threads, each of which runs one job at a time, and yield results as jobs finish."""
+"""Run jobs in several worker processes, each supervised by one thread."""
 
 from __future__ import annotations
 
+import os
 import queue
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import ClassVar, Generic, TypeVar
+
+from mast.workers.process import WorkerProcess
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -13,48 +18,84 @@ Result = TypeVar("Result")
 _POLL_S = 0.2  # interval at which the caller can update a progress bar
 
 
-def map_unordered(
-    jobs: Iterator[Job], workers: Sequence[Callable[[Job], Result]], end: Callable[[], None]
-) -> Generator[Result | None]:
-    """Yield results as jobs finish, and None every 0.2 s so that callers can update a progress bar.
+class Supervisor(ABC, Generic[Job, Result]):
+    """Supervisor of one worker process; a subclass names its module, and decides what follows a crash."""
 
-    Each of the `workers` runs in a separate thread. The first exception of a worker stops all work and is raised here;
-    closing this generator also stops all work. `end` must make busy workers return.
+    module: ClassVar[str]
+    purpose: ClassVar[str]
+    progress = 0.0
+    """Progress of all jobs so far, for a subclass that measures it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = WorkerProcess(self.module, self.purpose, arguments)
+
+    @abstractmethod
+    def run(self, job: Job) -> Result:
+        """Run a job in the worker process."""
+
+
+class WorkerPool(Generic[Job, Result]):
+    """Supervisors that run jobs in parallel, until the first error or until the pool is stopped.
+
+    Up to `max_pending` jobs per worker run, wait for a worker, or wait for the caller to take their results.
     """
-    job_lock = threading.Lock()
-    finished: queue.SimpleQueue[tuple[Result] | Exception | None] = queue.SimpleQueue()
 
-    def next_job() -> Job | None:
-        with job_lock:
-            return next(jobs, None)
+    def __init__(self, supervisors: Sequence[Supervisor[Job, Result]], max_pending: int = 4) -> None:
+        self._supervisors = supervisors
+        self._max_pending = max_pending * len(supervisors)
+        self._idle: queue.SimpleQueue[Supervisor[Job, Result]] = queue.SimpleQueue()
+        for supervisor in supervisors:
+            self._idle.put(supervisor)
 
-    def run(worker: Callable[[Job], Result]) -> None:
-        try:
-            while (job := next_job()) is not None:
-                finished.put((worker(job),))
-            finished.put(None)
-        except Exception as error:  # raised in the caller's thread
-            finished.put(error)
+    @property
+    def progress(self) -> float:
+        """Progress of all jobs so far."""
+        return sum(supervisor.progress for supervisor in self._supervisors)
 
-    threads = [threading.Thread(target=run, args=(worker,)) for worker in workers]
-    try:
-        for thread in threads:
-            thread.start()
-        running = len(threads)
-        while running:
+    def start(self) -> None:
+        """Start all processes now; by default each starts at its first job."""
+        for supervisor in self._supervisors:
+            supervisor.process.start()
+
+    def stop(self) -> None:
+        """Stop all processes permanently; jobs in progress raise an error."""
+        for supervisor in self._supervisors:
+            supervisor.process.stop()
+
+    def run(self, jobs: Iterable[Job], *, in_order: bool = False) -> Generator[Result | None]:
+        """Yield results as jobs finish, and None every 0.2 s so that callers can update a progress bar.
+
+        The results are in the order of the jobs if `in_order`. The first error is raised and stops the pool; closing
+        this generator also stops it.
+        """
+        jobs = iter(jobs)
+        pending: list[Future[Result]] = []
+        with ThreadPoolExecutor(max(1, len(self._supervisors))) as threads:
             try:
-                result = finished.get(timeout=_POLL_S)
-            except queue.Empty:
-                yield None
-                continue
-            if isinstance(result, Exception):
-                raise result
-            if result is None:
-                running -= 1
-            else:
-                yield result[0]
-    finally:
-        end()
-        for thread in threads:
-            if thread.ident:
-                thread.join()
+                while True:
+                    free = self._max_pending - len(pending)
+                    pending += [threads.submit(self._run, job) for job in islice(jobs, free)]
+                    if not pending:
+                        return
+                    finished = wait(pending[:1] if in_order else pending, _POLL_S, FIRST_COMPLETED).done
+                    if not finished:
+                        yield None
+                    for future in [future for future in pending if future in finished]:
+                        pending.remove(future)
+                        yield future.result()
+            finally:
+                for future in pending:
+                    future.cancel()
+                self.stop()
+
+    def _run(self, job: Job) -> Result:
+        supervisor = self._idle.get()
+        try:
+            return supervisor.run(job)
+        finally:
+            self._idle.put(supervisor)
+
+
+def available_cores() -> int:
+    """Return the number of cores this process may use; on a cluster this is less than the machine's number."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -26,15 +26,19 @@ Answer = dict[str, Any]
 Serve = Callable[[Iterator[bytes], Callable[[Answer], None]], None]
 """`serve(jobs, answer)`: process jobs (JSON lines) one by one; send any number of progress messages, then one answer."""
 
-PROGRESS = "news"
+PROGRESS = "progress"
 """Key of a progress message, sent while a job is running."""
 
+PAYLOAD = "payload"
+"""Key of the bytes in an answer, if it has any; their number is in its line, and they follow it."""
+
+_PIPE_BYTES = 1 << 17  # of a buffer: enough for most answers, so that reading one takes few system calls
 _GRACE_S = 0.5  # for a process whose parent has ended to end by itself
 _ENDING_S = 10.0  # for a process that has closed its pipe to end, including a core dump
 
 
 class WorkerProcess:
-    """A child process, started at the first job, and restarted if it has ended.
+    """A child process, started at the first job or before, and restarted if it has ended.
 
     Its stderr is hidden from the user; `ending` describes how the process last ended.
     """
@@ -42,7 +46,8 @@ class WorkerProcess:
     def __init__(self, module: str, purpose: str, arguments: Sequence[str] = ()) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._purpose = purpose
-        self._is_stopped = False
+        self._is_ready = False
+        self._stopped = threading.Event()
         self._state_lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
@@ -51,43 +56,61 @@ class WorkerProcess:
     def call(self, job: Answer, on_progress: Callable[[Any], None] = lambda progress: None) -> Answer | None:
         """Return the answer to a job, or None if the job crashed the process."""
         with suppress(BrokenPipeError):
-            process = self._process or self._start()
+            process = self.start()
+            self._wait_until_ready(process)
             if process.stdin and process.stdout:
                 process.stdin.write(json.dumps(job).encode() + b"\n")
                 process.stdin.flush()
                 while (line := process.stdout.readline()).endswith(b"\n"):
                     answer: Answer = json.loads(line)
-                    if PROGRESS not in answer:
-                        self._discard_errors()
-                        return answer
-                    on_progress(answer[PROGRESS])
-        self._stop(patience_s=_ENDING_S)
+                    if PROGRESS in answer:
+                        on_progress(answer[PROGRESS])
+                        continue
+                    if count := answer.get(PAYLOAD):
+                        answer[PAYLOAD] = process.stdout.read(count)
+                        if len(answer[PAYLOAD]) < count:
+                            break
+                    self._discard_errors()
+                    return answer
+        self._end(patience_s=_ENDING_S)
         return None
 
-    def end(self) -> None:
-        """Stop the process permanently."""
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process if it is not running, and return it; it may not be ready for a job yet."""
         with self._state_lock:
-            self._is_stopped = True
-        self._stop()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._state_lock:
-            if self._is_stopped:
+            if self._stopped.is_set():
                 raise MastError("the work was stopped")
+            if self._process:
+                return self._process
+            self._is_ready = False
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
-            self._process = process = subprocess.Popen(  # noqa: S603 (a module of MAST)
+            self._process = subprocess.Popen(  # noqa: S603 (a module of MAST)
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
+                bufsize=_PIPE_BYTES,
                 env=child_environment(),
             )
-        if process.stdout and not process.stdout.readline():
-            self._stop(patience_s=_ENDING_S)
-            raise MastError(f"a {self._purpose} process could not start: {self.ending}")
-        return process
+            return self._process
 
-    def _stop(self, patience_s: float = 0.0) -> None:
+    def stop(self) -> None:
+        """Stop the process permanently; another thread may call this during a job."""
+        with self._state_lock:
+            self._stopped.set()
+        self._end()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait before another attempt at a job; return False if the process was stopped."""
+        return not self._stopped.wait(seconds)
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        if not self._is_ready and process.stdout and not process.stdout.readline():
+            self._end(patience_s=_ENDING_S)
+            raise MastError(f"a {self._purpose} process could not start: {self.ending}")
+        self._is_ready = True
+
+    def _end(self, patience_s: float = 0.0) -> None:
         with self._state_lock:  # a second caller finds no process to stop
             process, self._process = self._process, None
         if process is None:
@@ -127,7 +150,9 @@ def worker_main(get_ready: Callable[[], Serve]) -> None:
         os._exit(1)  # even in the middle of a job
 
     def answer(result: Answer) -> None:
-        out.write(json.dumps(result).encode() + b"\n")
+        payload = result.get(PAYLOAD, b"")
+        line = {**result, PAYLOAD: len(payload)} if payload else result
+        out.write(json.dumps(line).encode() + b"\n" + payload)
         out.flush()
 
     serve = get_ready()

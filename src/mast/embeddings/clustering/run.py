@@ -40,6 +40,7 @@ from mast.runs.layout import CLUSTERS, part_in
 from mast.runs.results import DetectionResults, open_results
 from mast.storage import delete, exists, join
 from mast.types import Floats32, Integers, OnStage
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import lance
@@ -50,8 +51,8 @@ MAX_EXEMPLARS, EXEMPLARS = 32, 6
 
 TABLE = "clusters.csv"
 COLUMNS = (
-    *("cluster", "candidate", "sounds", "novelty", "days", "sites", "worth"),
-    *("nearest_name", "low_hz", "high_hz", "lasting_s", "exemplars"),
+    *("cluster", "candidate", "events", "novelty", "days", "sites", "review_priority"),
+    *("nearest_name", "low_hz", "high_hz", "duration_s", "exemplars"),
 )
 
 
@@ -93,17 +94,17 @@ class ClusteringResult:
         candidates = sum(item.stats.is_candidate for item in self.clusters)
         lines = [self.references.summary()] if self.references else []
         lines.append(
-            f"{self.events:,} {'event' if self.events == 1 else 'events'}: {len(self.clusters):,} "
-            f"{'cluster' if len(self.clusters) == 1 else 'clusters'}, {candidates:,} of them may be new; "
-            f"{self.unclustered:,} {'event' if self.unclustered == 1 else 'events'} in no cluster"
+            f"{counted(self.events, 'event')}: {counted(len(self.clusters), 'cluster')}, "
+            f"{candidates:,} of them may be new; "
+            f"{counted(self.unclustered, 'event')} in no cluster"
         )
         if self.min_size:
             lines.append(f"No clusters at this size; --min-cluster-size {self.min_size} gives some.")
         for item in self.clusters[:5]:
             stats = item.stats
             lines.append(
-                f"  {item.number}: {stats.events:,} events, days {len(stats.days):,}, sites {len(stats.sites):,}, "
-                f"novelty {stats.mean(stats.novelty):.2f}"
+                f"  {item.number}: {counted(stats.events, 'event')}, days {len(stats.days):,}, "
+                f"sites {len(stats.sites):,}, novelty {stats.mean(stats.novelty):.2f}"
             )
         return "\n".join([*lines, f"All clusters: {join(self.folder, TABLE)}"])
 

@@ -18,8 +18,8 @@ from mast.datasets.annotation_sampling import SPAN_S, UNKNOWN_HOUR, Span, balanc
 from mast.review.event_table import category_codes, decided_mask, rank_within
 from mast.review.queues.basic import SEED, QueueItem
 from mast.review.verdicts import Verdict
-from mast.review.wording import counted
 from mast.types import Floats, Integers, Mask
+from mast.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -146,8 +146,8 @@ def _add_read_routes(app: FastAPI, review: Review) -> None:
         png = review.renderer.tile(opened, TileSpec(start_s, end_s, low_hz, high_hz, width, height))
         return Response(png, media_type="image/png", headers={"cache-control": "private, max-age=3600"})
 
-    @app.get("/api/sound", dependencies=[Depends(current_user)], response_class=Response)
-    def sound(recording_id: RecordingId, start_s: Seconds, end_s: Seconds,
+    @app.get("/api/audio", dependencies=[Depends(current_user)], response_class=Response)
+    def audio(recording_id: RecordingId, start_s: Seconds, end_s: Seconds,
               low_hz: Hertz | None = None, high_hz: Hertz | None = None,
               slow: Annotated[float, Query(ge=1, le=50, allow_inf_nan=False)] = 1.0) -> Response:  # fmt: skip
         """Return the audio of a span as WAV, optionally only a frequency band, and slowed down."""

@@ -38,7 +38,7 @@ export class AudioPlayer {
     const values = { recording_id: recording.recording_id, start_s: span.start_s, end_s: span.end_s, slow };
     const request = (this.request = new AbortController());
     try {
-      const blob = await fetchBlob('/api/sound', band ? { ...values, low_hz: span.low_hz, high_hz: span.high_hz } : values, request.signal);
+      const blob = await fetchBlob('/api/audio', band ? { ...values, low_hz: span.low_hz, high_hz: span.high_hz } : values, request.signal);
       this.url = URL.createObjectURL(blob);
       this.audio.src = this.url;
       this.span = { start_s: span.start_s, slow };
