@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ def main() -> None:
         maps = {
             "random": token_maps(untrained, loaded.frontend, probe, clips),
             "logmel": level_maps(study, probe, clips),
-            "pretrained": token_maps(loaded.network, loaded.frontend, probe, clips),
+            "pretrained": token_maps(cast(Encoder, loaded.network), loaded.frontend, probe, clips),
         }
         for name, clip_map in maps.items():
             for pooling, value in evaluate_poolings(clip_map, clips).items():

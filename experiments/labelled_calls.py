@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ from experiments.soundscapes.sources import CALLERS, ESC50, read_rows
 from experiments.soundscapes.spectra import RATE_HZ
 from mast.audio.reader import open_audio
 from mast.embeddings.box_encoder import BoxEncoder, EncodedChunk, encode_chunks
-from mast.models.encoder import Encoder
-from mast.models.loading import LoadedModel, load_encoder
+from mast.models.encoder import Encoder, EncoderShape
+from mast.models.loading import AnyEncoder, LoadedModel, load_encoder
 
 Vectors = NDArray[np.float32]
 """(N, C)"""
@@ -160,7 +161,8 @@ def make_embedders(models: Mapping[str, str]) -> tuple[BoxEncoder, dict[str, Emb
         embedders[name] = _box_embedder(BoxEncoder(item, "last", "cpu"))
         embedders[f"{name}, last blocks"] = _box_embedder(BoxEncoder(item, "blocks", "cpu"))
     torch.manual_seed(0)
-    untrained = Encoder(first.network.shape, first.frontend.frames).eval()
+    shape = cast(EncoderShape, first.network.shape)
+    untrained = Encoder(shape, first.frontend.frames).eval()
     random = LoadedModel(first.description, untrained, first.frontend)
     embedders["random encoder"] = _box_embedder(BoxEncoder(random, "last", "cpu"))
     embedders["log-mel"] = lambda chunks: _log_mel_vectors(chunks, first)
@@ -185,7 +187,7 @@ def chunk_embedder(encoder: BoxEncoder) -> Embedder:
     return embedder
 
 
-def _log_mel_vectors(chunks: Sequence[EncodedChunk], loaded: LoadedModel[Encoder]) -> Vectors:
+def _log_mel_vectors(chunks: Sequence[EncodedChunk], loaded: LoadedModel[AnyEncoder]) -> Vectors:
     """Return the mean log-mel of each band over the time of the box, relative to its median; 0 outside the box."""
     samples = torch.from_numpy(np.stack([chunk.samples for chunk in chunks]))
     valid_samples = torch.tensor([chunk.valid_samples for chunk in chunks])

@@ -24,7 +24,7 @@ GROUPS = {
         "evaluate",
         "compare",
     ],
-    "Detection": ["detect", "report", "export", "export-model"],
+    "Detection": ["detect", "models", "report", "export", "export-model"],
     "Review": ["review", "estimate-precision", "agreement", "apply-review", "users"],
     "Embeddings": ["embed", "search", "label-events", "cluster", "plot-embeddings"],
     "Tools": ["plot", "convert", "show-config", "example-data"],
@@ -231,7 +231,7 @@ def test_init_prompts_for_missing_information(desk, monkeypatch):
         (["init", "demo/boxes"], "no recordings in this folder or its subfolders. Check the path."),
         (
             ["init", "demo/card", "--preset", "phone"],
-            "there is no preset 'phone'. Available: laptop, paper, trial.",
+            "there is no preset 'phone'. Available: laptop, paper, starter, trial.",
         ),
         (["split", "there.yaml"], "mast scan"),
         (["sample", "there.yaml"], "mast split"),

@@ -201,7 +201,7 @@ def test_the_papers_preset_is_the_defaults():
 
 def test_an_unknown_preset_is_refused_with_the_available_ones(study_file):
     with pytest.raises(
-        ConfigError, match=r"preset: there is no preset 'phone'. Available: laptop, paper, trial."
+        ConfigError, match=r"preset: there is no preset 'phone'. Available: laptop, paper, starter, trial."
     ):
         load_study(study_file("preset: phone"))
 

@@ -119,7 +119,15 @@ def run(command: str, environment: dict[str, str]) -> str:
 NOT_OURS = ("pip install",)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+SLOW = {"label-and-cluster", "self-train", "train-synthetic"}
+"""Pages that train several models, one after the other."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in SLOW else []) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page, desk, request):
     steps = console_steps(page.read_text("utf-8"))
     if "s3://my-archive" in str(steps):

@@ -50,7 +50,10 @@ RETIRED = {
 
 QUESTION = re.compile(r"(?:What|How|Where|Whether|Which|Who|When|Why)\b")
 
-ALLOWED = {"benchmarks/postgres.py": 2}  # the operating system's user
+ALLOWED = {
+    "benchmarks/postgres.py": 2,  # the operating system's user
+    "src/mast/models/included/starter/README.md": 2,  # titles of recordings
+}
 """Number of literal uses of retired words by file."""
 
 _WORD = re.compile(rf"(?<![a-z])({'|'.join(RETIRED)})(?![a-z])", re.IGNORECASE)

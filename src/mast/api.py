@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast, get_args
 from mast.config import AnnotationFormat, Detection, Study
 from mast.config import load_study as _load_study
 from mast.errors import AudioError, ConfigError, ModelError
+from mast.version import STARTER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from mast.embeddings.vector_search import Neighbour
     from mast.evaluation.evaluate import EvaluationResult
     from mast.models.checkpoint import ModelInfo
-    from mast.models.encoder import Encoder
+    from mast.models.loading import AnyEncoder
     from mast.records import Event, Recording
     from mast.training.run_dir import TrainingRun
 
@@ -55,7 +56,7 @@ class Model:
         detector = load_detector(self._location) if self.info.kind == "detector" else None
         self._loaded_detector = detector
         self._loaded_encoder = (
-            LoadedModel(self.info, cast("Encoder", detector.network.encoder), detector.frontend)
+            LoadedModel(self.info, cast("AnyEncoder", detector.network.encoder), detector.frontend)
             if detector
             else load_encoder(self._location)
         )
@@ -220,11 +221,12 @@ class Model:
         return self._detectors[settings]
 
 
-def load_model(location: Location, *, device: str = "auto") -> Model:
+def load_model(location: Location = STARTER, *, device: str = "auto") -> Model:
     """Load a detector or an encoder once, to use it on any number of recordings.
 
     Args:
-        location: A model folder, s3://bucket/prefix or hf://owner/name.
+        location: A name that `mast models` lists, a model folder, s3://bucket/prefix or hf://owner/name. By default the
+            detector that is installed with MAST.
         device: `auto`, `cpu` or `cuda`.
 
     Returns:
@@ -242,13 +244,14 @@ def load_model(location: Location, *, device: str = "auto") -> Model:
 
 
 def detect(
-    path: Location, model: Location | Model, *, min_score: float | None = None, device: str = "auto"
+    path: Location, model: Location | Model = STARTER, *, min_score: float | None = None, device: str = "auto"
 ) -> Detections:
     """Detect animal sounds in one recording. For several recordings use `load_model`, which loads the model once.
 
     Args:
         path: A sound file, on disk or at s3://….
-        model: A model folder, s3://…, hf://owner/name, or a loaded model.
+        model: A name that `mast models` lists, a model folder, s3://…, hf://owner/name, or a loaded model. By default the
+            detector that is installed with MAST.
         min_score: Smallest score to report. By default the threshold that the model was saved with.
         device: `auto`, `cpu` or `cuda`.
 

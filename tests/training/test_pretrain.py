@@ -281,7 +281,8 @@ def test_chunks_that_the_windows_of_a_decoder_do_not_tile_need_the_plain_one(
 def test_a_model_of_another_width_is_refused(finished: TrainingRun, study_file: Path) -> None:
     study = study_of(study_file, f"pretrain.init_from={finished.model}", "model.size=small")
     with pytest.raises(
-        ModelError, match=r"has an encoder with .*192.*, this study needs .*384.*Set model\.size"
+        ModelError,
+        match=r"has an encoder with .*192.*, this study needs .*384.*Set model\.encoder and model\.size",
     ):
         initial_model(study, AudioStore(f"{study.work_dir}/audio.lance"))
 
@@ -350,6 +351,7 @@ def test_a_terminated_process_saves_its_state_and_exits_with_code_0(study_file: 
     assert saved["state"]["step"] >= run.read()[-1]["step"] > 0
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_into_memory_is_trained_in_micro_batches(
     study_file: Path, tmp_path: Path
 ) -> None:

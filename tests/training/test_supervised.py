@@ -169,6 +169,7 @@ def test_a_stopped_run_resumes_to_identical_weights(
     assert losses == expected
 
 
+@pytest.mark.slow
 def test_two_processes_split_a_batch_and_one_of_them_plots_and_saves(
     study_file: Path, tmp_path: Path
 ) -> None:
@@ -386,7 +387,7 @@ def test_a_detector_starts_from_another_and_not_from_one_of_another_architecture
         assert torch.equal(value, weights[name]), name
     with pytest.raises(ModelError, match="levels 2, not 3. Set model.adapter and model.pyramid_levels"):
         make_task(study_with(study_file, f"train.init_from={trained.model}", "model.pyramid_levels=3"))
-    with pytest.raises(ModelError, match="Set model.size"):
+    with pytest.raises(ModelError, match="Set model.encoder and model.size"):
         make_task(study_with(study_file, f"train.init_from={trained.model}", "model.size=small"))
 
 

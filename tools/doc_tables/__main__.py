@@ -23,6 +23,7 @@ TABLES = (
         detection.chunk_offset_variants,
         detection.throughput,
         detection.archive_costs,
+        detection.starter_sets,
     ),
     *(detection.scale, detection.report_export, detection.detect_crash_recovery),
     *(training.pretraining, training.knn_probe, training.narrow_band),

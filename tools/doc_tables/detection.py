@@ -229,3 +229,28 @@ def detect_crash_recovery() -> str:
             ]
         )
     return grid(["engine", "recordings, corrupt", "kills", "files identical"], lines)
+
+
+def starter_sets() -> str:
+    """Return the installed detector on recordings that it never learned from, and its false alarms."""
+    results = result("experiments/results/starter.json")
+    lines = []
+    for name, values in results["sets"].items():
+        f1 = f"{decimal(values['f1'])} ({decimal(values['f1_interval'][0])} to {decimal(values['f1_interval'][1])})"
+        cells = [f1, decimal(values["ap"]), decimal(values["recall_iomin"])]
+        if not values["is_complete"]:
+            cells = ["–", "–", cells[2]]
+        peers = [
+            decimal(values[key]) if key in values else "–" for key in ("birdnet_time_ap", "yamnet_time_ap")
+        ]
+        time_ap = decimal(values["time_ap"]) if values["is_complete"] else "–"
+        peers = peers if values["is_complete"] else ["–", "–"]
+        lines.append([f"{name} ({values['taxon']}, {values['boxes']} boxes)", *cells, time_ap, *peers])
+    alarms = ", ".join(f"{kind} {value:.0f}" for kind, value in results["false_alarms_per_hour"].items())
+    header = ["", "F1", "AP", "recall, IoMin 0.5", "time AP", "time AP, BirdNET V2.4", "time AP, YAMNet"]
+    return paragraphs(
+        grid(header, lines),
+        "F1 (95 % intervals over recordings) and AP at IoU 0.5. Where one species is annotated, other detections "
+        "may be right, so there is only a recall.",
+        f"False alarms per hour on held-out sounds without animals: {alarms}.",
+    )

@@ -32,6 +32,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Detection": {
         "detect": detect.detect,
+        "models": detect.models,
         "report": detect.report,
         "export": detect.export,
         "export-model": detect.export_model,

@@ -23,6 +23,7 @@ from mast.cli.options import (
 )
 from mast.cli.progress import detection_bar, progress_bars
 from mast.errors import ConfigError
+from mast.version import STARTER
 
 
 def detect(
@@ -33,7 +34,7 @@ def detect(
             help="Audio files, folders or s3://bucket/prefix; or one recordings.parquet of mast scan; or one study file.",
         ),
     ],
-    model: DetectorFolder,
+    model: DetectorFolder = STARTER,
     out: Annotated[
         str | None,
         typer.Option(
@@ -142,6 +143,14 @@ def detect(
     if step := outcome.next_step():
         typer.echo(step)
     raise typer.Exit(outcome.exit_code)
+
+
+def models() -> None:
+    """List the models that are installed with MAST, with their licences and cards."""
+    from mast.models.included import included_models
+
+    for model in included_models():
+        typer.echo(model.summary())
 
 
 def export(

@@ -68,7 +68,7 @@ ModelFolder = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="Model: a folder, s3://… or hf://owner/name.",
+        help="Model: a name of mast models, a folder, s3://… or hf://owner/name.",
         callback=existing_model,
     ),
 ]
@@ -77,7 +77,7 @@ DetectorFolder = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="Trained detector: a folder, s3://… or hf://owner/name.",
+        help="Detector: a name of mast models, a folder, s3://… or hf://owner/name.",
         callback=existing_model,
     ),
 ]

@@ -82,7 +82,7 @@ def init(
         str,
         typer.Option(
             metavar="NAME",
-            help="Initial settings: laptop, paper, or trial to run every command in minutes.",
+            help="Initial settings: starter, laptop, paper, or trial to run every command in minutes.",
         ),
     ] = "laptop",
     out: Annotated[Path, typer.Option(metavar="FILE", help="Study file to write.")] = Path("study.yaml"),

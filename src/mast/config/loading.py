@@ -11,6 +11,7 @@ import yaml
 from mast.config.base import validate
 from mast.config.study import Study
 from mast.errors import ConfigError
+from mast.version import INCLUDED_MODELS
 
 PRESETS = Path(__file__).parent / "presets"
 """Folder of preset files, each named after its preset."""
@@ -106,7 +107,7 @@ def _anchor(study: Study, folder: Path) -> Study:
     """Make all paths of a study absolute, relative to the study file's folder."""
 
     def anchored(path: str) -> str:
-        return path if "://" in path else str((folder / path).absolute())
+        return path if "://" in path or path in INCLUDED_MODELS else str((folder / path).absolute())
 
     return study.model_copy(
         update={

@@ -35,8 +35,9 @@ class Study(Settings):
 
     preset: str | None = Field(
         default=None,
-        description="Preset values: laptop for a small model on any machine, paper, or trial to test every command in "
-        "minutes; the defaults are the paper's values, which need a GPU",
+        description="Preset values: starter to continue the training of the installed detector; laptop for a small "
+        "vision transformer on any machine; paper; or trial to test every command in minutes. The defaults are the "
+        "paper's values, which need a GPU",
     )
     work_dir: str = Field(default="work", description="Folder for all outputs of MAST, relative to this file")
     collections: dict[str, Collection] = Field(

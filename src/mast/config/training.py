@@ -78,14 +78,19 @@ class Augmentation(Settings):
 class ModelSettings(Settings):
     """The model architecture."""
 
+    encoder: Literal["vit", "efficientnet_lite0", "yamnet"] = Field(
+        default="vit",
+        description="Encoder: vit is the paper's vision transformer; the lean convolutional networks efficientnet_lite0 "
+        "and yamnet (not in the paper) are several times faster without a GPU",
+    )
     size: Literal["tiny", "small", "base"] = Field(
         default="base",
-        description="Size of the encoder: width 192, 384 or 768 (the paper); tiny and small train on a laptop",
+        description="Size of the vision transformer: width 192, 384 or 768 (the paper); tiny and small train on a laptop",
     )
     adapter: Literal["none", "conv", "anisotropic", "upsampling", "hybrid"] = Field(
         default="upsampling",
-        description="Adapter between the encoder and the feature pyramid; hybrid adds convolutional features of the "
-        "spectrogram (not in the paper)",
+        description="Adapter between the vision transformer and the feature pyramid; hybrid adds convolutional features "
+        "of the spectrogram (not in the paper)",
     )
     pyramid_levels: int = Field(
         default=4,

@@ -23,8 +23,7 @@ from mast.detection.chunk_detector import BATCH
 from mast.embeddings.whitening import Whitening
 from mast.errors import ConfigError
 from mast.models.devices import autocast, resolve_device
-from mast.models.encoder import Encoder
-from mast.models.loading import LoadedModel
+from mast.models.loading import AnyEncoder, LoadedModel
 from mast.models.pooling import unit_vectors
 from mast.store.audio_store import to_int16
 from mast.types import Floats16
@@ -63,7 +62,7 @@ class BoxEncoder:
 
     def __init__(
         self,
-        loaded: LoadedModel[Encoder],
+        loaded: LoadedModel[AnyEncoder],
         layers: Layers = "last",
         device: str = "auto",
         whitening: Whitening | None = None,

@@ -23,6 +23,7 @@ from mast.embeddings.whitening import MIN_SAMPLES, read_whitening
 from mast.embeddings.worker import EmbedConfig, EmbeddedPart, embed_part, finished_parts, fit_table_whitening
 from mast.errors import MastError, StorageError
 from mast.models.loading import load_encoder
+from mast.models.location import absolute_location
 from mast.runs.local import ComputeResources, choose_compute, worker_pool
 from mast.runs.results import open_results
 from mast.storage import exclusive_lock, is_remote, join
@@ -98,7 +99,7 @@ def embed_events(
     results = open_results(events)
     loaded = load_encoder(model)
     identity, width = loaded.description.identity, loaded.network.shape.width
-    location, table = _absolute(model), _absolute(out or join(events, EMBEDDINGS))
+    location, table = absolute_location(model), _absolute(out or join(events, EMBEDDINGS))
     metadata = TableMetadata(results.fingerprint, identity, layers, width, location)
     open_or_create(table, metadata)
     config = EmbedConfig(_absolute(events), table, location, identity, layers)

@@ -2,12 +2,13 @@
 
 Each adapter takes the encoder's (B, width, F/16, T/16) and returns a map of 256 channels, or fewer for a tiny encoder.
 `stride` is the number of frames and bins that a cell of the output covers, (time, frequency). An adapter with
-`reads_spectrogram` also takes the spectrogram, as patches appended to the tokens (`append_patches`).
+`reads_spectrogram` also takes the spectrogram, as patches appended to the tokens (`append_patches`). The adapter of a
+convolutional encoder takes the maps of several resolutions instead (`TopDownAdapter`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mast.models.blocks import CHANNELS, POINT, SQUARE, ConvNorm, ResidualBlock, SeparableConv, convolution
+from mast.models.conv_encoder import STRIDE
 
 WIDENING = 2
 """Ratio of intermediate channels to the pyramid's channels: 512 to 256 (paper, Adapter Designs)."""
@@ -156,12 +158,35 @@ class HybridAdapter(UpsamplingAdapter):
         return self.refine_features(self.upsample_tokens(plain_tokens) + local)
 
 
-Adapter: TypeAlias = LinearAdapter | ConvAdapter | AnisotropicAdapter | UpsamplingAdapter | HybridAdapter
+class TopDownAdapter(nn.Module):
+    """Fuse the maps of a convolutional encoder to its finest one, adding each coarser map to the next finer one."""
 
-ADAPTERS: Mapping[str, type[Adapter]] = {
+    stride: ClassVar[tuple[int, int]] = STRIDE
+    reads_spectrogram: ClassVar[bool] = False
+
+    def __init__(self, map_channels: Sequence[int], channels: int = CHANNELS) -> None:
+        super().__init__()
+        self.lateral = nn.ModuleList(ConvNorm(convolution(item, channels, POINT)) for item in map_channels)
+        self.refine = ConvNorm(convolution(channels, channels))
+
+    def forward(self, maps: Sequence[Tensor]) -> Tensor:
+        """Fuse maps, fine to coarse. L times (B, C, F, T) → (B, 256, F/4, T/8)"""
+        fused, *finer = (lateral(item) for lateral, item in zip(self.lateral[::-1], maps[::-1], strict=True))
+        for item in finer:
+            fused = item + functional.interpolate(fused, size=item.shape[-2:], mode="nearest")
+        refined: Tensor = self.refine(fused.relu())
+        return refined.relu()
+
+
+Adapter: TypeAlias = (
+    LinearAdapter | ConvAdapter | AnisotropicAdapter | UpsamplingAdapter | HybridAdapter | TopDownAdapter
+)
+
+ADAPTERS: Mapping[str, Callable[[int, int], Adapter]] = {
     "none": LinearAdapter,
     "conv": ConvAdapter,
     "anisotropic": AnisotropicAdapter,
     "upsampling": UpsamplingAdapter,
     "hybrid": HybridAdapter,
 }
+"""Adapters of the vision transformer."""

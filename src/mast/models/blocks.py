@@ -108,3 +108,17 @@ class LevelConvNorm(nn.Module):
         """Apply the convolution and the BatchNorm of a level. (B, C, F, T) → (B, C', F, T)"""
         normed: Tensor = self.norms[level](self.conv(features))
         return normed
+
+
+class SeparableLevelConvNorm(nn.Module):
+    """A 3×3 depthwise convolution, then a pointwise one with a BatchNorm for each level."""
+
+    def __init__(self, channels: int, new_channels: int, levels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, SQUARE, padding=1, groups=channels, bias=False)
+        self.pointwise = LevelConvNorm(convolution(channels, new_channels, POINT), levels)
+
+    def forward(self, features: Tensor, level: int) -> Tensor:
+        """Apply the convolutions and the BatchNorm of a level. (B, C, F, T) → (B, C', F, T)"""
+        normed: Tensor = self.pointwise(self.depthwise(features), level)
+        return normed

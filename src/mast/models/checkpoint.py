@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mast.config import Chunking, Spectrogram
 from mast.errors import ConfigError, MissingExtraError, StorageError
-from mast.models.location import DESCRIPTION, HUB, WEIGHTS, missing_reason
+from mast.models.location import DESCRIPTION, HUB, WEIGHTS, missing_reason, model_folder
 from mast.normalisation import Normalisation
 from mast.storage import atomic_write, join, open_binary
 from mast.version import __version__
@@ -152,7 +152,7 @@ def read_model_id(location: str | None) -> str | None:
 
 
 def _folder(location: str) -> str:
-    return _download(location) if location.startswith(HUB) else location
+    return _download(location) if location.startswith(HUB) else model_folder(location)
 
 
 def _description(location: str, folder: str) -> ModelInfo:

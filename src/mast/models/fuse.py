@@ -43,7 +43,7 @@ class FusedLevelConv(nn.Module):
 def fuse_batchnorm(detector: Detector) -> Detector:
     """Return a fused copy for inference, with equal predictions up to rounding; the original stays unchanged."""
     fused = copy.deepcopy(detector).eval()
-    for module in (fused.adapter, fused.pyramid, fused.head):
+    for module in (fused.encoder, fused.adapter, fused.pyramid, fused.head):
         _fuse_children(module)
     return fused.requires_grad_(requires_grad=False)
 

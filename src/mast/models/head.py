@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mast.models.anchor_points import ANCHOR_STRIDES, AnchorPoints, make_anchor_points
-from mast.models.blocks import CHANNELS, LevelConvNorm, convolution
+from mast.models.blocks import CHANNELS, LevelConvNorm, SeparableLevelConvNorm, convolution
 
 TOWER_LAYERS = 4
 PRIOR = 0.01
@@ -39,15 +39,27 @@ class HeadOutput:
 class Head(nn.Module):
     """Two towers of convolutions shared by all levels; the box tower predicts centerness, as in later FCOS.
 
-    The towers have `width` channels, their input maps `channels`.
+    The towers have `width` channels, their input maps `channels`. Convolutions that are `separable` take an eighth of
+    the arithmetic: the towers run on the finest map, and would cost more than a lean encoder.
     """
 
-    def __init__(self, levels: int, width: int, channels: int = CHANNELS) -> None:
+    def __init__(
+        self,
+        levels: int,
+        width: int,
+        channels: int = CHANNELS,
+        layers: int = TOWER_LAYERS,
+        *,
+        separable: bool = False,
+    ) -> None:
         super().__init__()
+        pairs = [(channels if number == 0 else width, width) for number in range(layers)]
         self.class_tower, self.box_tower = (
             nn.ModuleList(
-                LevelConvNorm(convolution(channels if number == 0 else width, width), levels)
-                for number in range(TOWER_LAYERS)
+                SeparableLevelConvNorm(*pair, levels)
+                if separable
+                else LevelConvNorm(convolution(*pair), levels)
+                for pair in pairs
             )
             for _ in range(2)
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from mast.errors import ConfigError, MissingExtraError, ModelError
-from mast.models.detector import Detector
+from mast.models.conv_encoder import ConvEncoder
+from mast.models.detector import AdapterInput, Detector
 from mast.models.devices import DTYPES, Precision, autocast, best_precision
 from mast.models.fuse import fuse_batchnorm
 from mast.models.head import HeadOutput
@@ -42,9 +43,9 @@ class InferenceEngine:
     model has an identity `encode`, and no `tokens`.
     """
 
-    encode: Callable[[Tensor], Tensor]  # (B, F, T) → (B, C', F/16, T/16)
-    predict: Callable[[Tensor], HeadOutput]  # → (B, N)
-    tokens: Callable[[Tensor], Tensor] | None  # (B, C', F/16, T/16) → (B, C, F/16, T/16)
+    encode: Callable[[Tensor], AdapterInput]  # (B, F, T) →
+    predict: Callable[[AdapterInput], HeadOutput]  # → (B, N)
+    tokens: Callable[[AdapterInput], Tensor] | None  # → (B, C, F/16, T/16)
 
     def __call__(self, spec: Tensor) -> HeadOutput:
         """Predict on normalised log-mel. (B, F, T) → (B, N)"""
@@ -111,11 +112,11 @@ def prepare_engine(
     if name not in QUANTISED:
         return None
     fused, specs = fuse_batchnorm(loaded.network), loaded.frontend(audio, valid_samples)  # (B, F, T)
-    if name == "int8":
+    if name == "int8" or isinstance(fused.encoder, ConvEncoder):
         return quantise(FullDetector(fused), specs)
     with torch.no_grad():
-        tokens = torch.cat([fused.encode(spec[None]) for spec in specs])  # (B, C, F/16, T/16)
-    return quantise(DetectorTail(fused), tokens)
+        tokens = [cast("Tensor", fused.encode(spec[None])) for spec in specs]
+    return quantise(DetectorTail(fused), torch.cat(tokens))  # (B, C, F/16, T/16)
 
 
 def open_engine(
@@ -134,10 +135,10 @@ def open_engine(
     with torch.inference_mode():
         locations = fused(chunk).locations
 
-    def predict(adapter_input: Tensor) -> HeadOutput:
-        return HeadOutput(*run(adapter_input), locations)
+    def predict(adapter_input: AdapterInput) -> HeadOutput:
+        return HeadOutput(*run(cast("Tensor", adapter_input)), locations)
 
-    if name == "int8":
+    if name == "int8" or isinstance(fused.encoder, ConvEncoder):
         return InferenceEngine(lambda spec: spec, predict, None)
     encode = compile_encoder(fused.encoder, chunk)
     return InferenceEngine(lambda spec: fused.adapter_input(encode(spec), spec), predict, fused.tokens)
@@ -156,8 +157,10 @@ def _torch_engine(network: Detector, kind: str, dtype: torch.dtype) -> Inference
 
 def _autocast(network: Detector, kind: str, dtype: torch.dtype) -> InferenceEngine:
     """Return a torch engine with autocast, which keeps sensitive operations in float32."""
-    cast = autocast(kind, dtype)
-    return InferenceEngine(cast(network.encode), cast(network.predict_from_adapter_input), network.tokens)
+    context = autocast(kind, dtype)
+    return InferenceEngine(
+        context(network.encode), context(network.predict_from_adapter_input), network.tokens
+    )
 
 
 def compile_encoder(encoder: nn.Module, chunk: Tensor) -> Callable[[Tensor], Tensor]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from torch import Tensor, nn
 
 from mast.audio.spectrogram import chunk_frames
 from mast.errors import ModelError
-from mast.models.adapter import ADAPTERS
+from mast.models.adapter import ADAPTERS, TopDownAdapter
 from mast.models.checkpoint import ModelInfo, load_model
+from mast.models.conv_encoder import ConvEncoder, ConvEncoderShape
 from mast.models.detector import Detector
 from mast.models.encoder import Encoder, EncoderShape
 from mast.models.fpn import Pyramid
@@ -20,18 +21,20 @@ from mast.models.head import Head
 from mast.store.audio_store import AudioStore, StoreLayout
 
 Network = TypeVar("Network", bound=nn.Module)
+Network_co = TypeVar("Network_co", bound=nn.Module, covariant=True)
+AnyEncoder: TypeAlias = Encoder | ConvEncoder
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel(Generic[Network]):
+class LoadedModel(Generic[Network_co]):
     """A network in evaluation mode, its front end and its metadata."""
 
     description: ModelInfo
-    network: Network
+    network: Network_co
     frontend: FrontEnd
 
 
-def load_encoder(location: str, store: AudioStore | None = None) -> LoadedModel[Encoder]:
+def load_encoder(location: str, store: AudioStore | None = None) -> LoadedModel[AnyEncoder]:
     """Load the encoder of any model from a folder, s3://… or hf://owner/name.
 
     Raise ModelError if its chunks do not match those of `store`.
@@ -80,24 +83,39 @@ def check_store(location: str, description: ModelInfo, store: AudioStore) -> Non
         )
 
 
-def build_encoder(description: ModelInfo) -> Encoder:
+def build_encoder(description: ModelInfo) -> AnyEncoder:
     """Build an encoder with a model's architecture and random weights."""
-    shape: Any = description.architecture.get("encoder")
-    if not isinstance(shape, Mapping):
+    frames = chunk_frames(description.chunking.chunk_s, description.spectrogram)
+    try:
+        shape = encoder_shape(description.architecture["encoder"])
+    except (KeyError, TypeError):
         raise ModelError(
             f"model.json of this {description.kind} has no encoder architecture. Create or import the model again."
-        )
-    return Encoder(EncoderShape(**shape), chunk_frames(description.chunking.chunk_s, description.spectrogram))
+        ) from None
+    return ConvEncoder(shape) if isinstance(shape, ConvEncoderShape) else Encoder(shape, frames)
 
 
-def build_detector(architecture: Mapping[str, Any], encoder: Encoder) -> Detector:
+def encoder_shape(values: Any) -> EncoderShape | ConvEncoderShape:
+    """Return the shape of an encoder from the plain values in a model's architecture."""
+    return ConvEncoderShape(**values) if "network" in values else EncoderShape(**values)
+
+
+def build_detector(architecture: Mapping[str, Any], encoder: AnyEncoder) -> Detector:
     """Build a detector with an encoder; adapter, pyramid and head have random weights."""
     levels, channels = architecture["levels"], architecture["channels"]
+    width = architecture["head_width"]
+    if isinstance(encoder, ConvEncoder):
+        return Detector(
+            encoder,
+            TopDownAdapter(encoder.shape.channels, channels),
+            Pyramid(levels, channels),
+            Head(levels, width, channels, architecture["head_layers"], separable=True),
+        )
     return Detector(
         encoder,
         ADAPTERS[architecture["adapter"]](encoder.shape.width, channels),
         Pyramid(levels, channels),
-        Head(levels, architecture["head_width"], channels),
+        Head(levels, width, channels),
     )
 
 

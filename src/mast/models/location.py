@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mast.errors import StorageError
 from mast.storage import exists, is_folder, is_remote, join
+from mast.version import INCLUDED_MODELS
 
 WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 
 HUB = "hf://"
+
+INCLUDED = Path(__file__).parent / "included"
+"""Folder with the models that are installed with MAST, each in a folder of its name."""
+
+
+def model_folder(location: str) -> str:
+    """Return the folder of a model that is installed with MAST, and any other location unchanged."""
+    return str(INCLUDED / location) if location in INCLUDED_MODELS else location
+
+
+def absolute_location(location: str) -> str:
+    """Return a location that means the same model in every folder."""
+    is_path = "://" not in location and location not in INCLUDED_MODELS
+    return str(Path(location).absolute()) if is_path else location
 
 
 def require_model(location: str) -> None:
     """Raise StorageError if a local folder contains no model; other locations are checked when they are opened."""
     if is_remote(location) or location.startswith(HUB):
         return
-    if not all(exists(join(location, name)) for name in (WEIGHTS, DESCRIPTION)):
-        raise StorageError(f"{location}: {missing_reason(location, location)}")
+    folder = model_folder(location)
+    if not all(exists(join(folder, name)) for name in (WEIGHTS, DESCRIPTION)):
+        raise StorageError(f"{location}: {missing_reason(location, folder)}")
 
 
 def missing_reason(location: str, folder: str) -> str:

@@ -23,6 +23,7 @@ from mast.errors import ConfigError, StorageError
 from mast.models.detector import Detector
 from mast.models.inference_engines import QUANTISED, EngineName, best_engine, choose_engine, prepare_engine
 from mast.models.loading import LoadedModel, load_detector
+from mast.models.location import absolute_location
 from mast.recordings.clocks import format_duration
 from mast.recordings.scan import OnProgress
 from mast.runs.inputs import InputSpec, count_recordings, table_of
@@ -233,7 +234,7 @@ def _run_config(
     loaded: LoadedModel[Detector],
     plan: PartPlan,
 ) -> RunConfig:
-    location = model if "://" in model else str(Path(model).absolute())
+    location = absolute_location(model)
     folder = out if is_remote(out) else str(Path(out).absolute())
     return RunConfig(
         out=folder,

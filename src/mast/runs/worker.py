@@ -26,9 +26,8 @@ from mast.detection.chunk_detector import ModelChunkDetector
 from mast.detection.detect import detect_with_vectors
 from mast.errors import MastError, ModelError, StorageError
 from mast.models.detector import Detector
-from mast.models.encoder import Encoder
 from mast.models.inference_engines import QUANTISED, EngineName
-from mast.models.loading import LoadedModel, load_detector
+from mast.models.loading import AnyEncoder, LoadedModel, load_detector
 from mast.models.openvino import OpenVINOModel
 from mast.models.postprocess import ChunkDetections
 from mast.recordings.faults import FAULTS
@@ -74,7 +73,7 @@ class ProgressDetector(ModelChunkDetector):
         embeds: bool = False,
     ) -> None:
         super().__init__(loaded, settings, device, engine, program, embeds=embeds)
-        self.width = cast("Encoder", loaded.network.encoder).shape.width
+        self.width = cast("AnyEncoder", loaded.network.encoder).shape.width
         self.rate_hz = loaded.description.chunking.sample_rate_hz
         self._hop_samples = round(hop_s * self.rate_hz)
         self.begin(1.0, lambda processed_s: None)

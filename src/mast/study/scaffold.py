@@ -15,6 +15,7 @@ from mast.config import AnnotationFormat
 from mast.recordings.discover_files import walk
 from mast.recordings.metadata import NamingScheme
 from mast.recordings.probe import probe
+from mast.wording import counted
 
 PREVIEW_FILES = 200
 """Number of recordings in a preview: enough to see the naming and format of a card."""
@@ -35,9 +36,7 @@ class RecordingsPreview:
         """Describe the preview for the user."""
         rates = ", ".join(f"{rate_hz / 1000:g} kHz" for rate_hz in self.rates_hz) or "unknown rate"
         shown = ", ".join(self.sites[:6]) + (" …" if len(self.sites) > 6 else "")
-        lines = [
-            f"{'The first ' if self.more else ''}{self.recordings} recording{'s' * (self.recordings != 1)}: {rates}"
-        ]
+        lines = [f"{'The first ' if self.more else ''}{counted(self.recordings, 'recording')}: {rates}"]
         lines += [f"  sites: {shown}"] if self.sites else []
         lines += [f"  {self.without_site} without a site"] if self.without_site else []
         lines += [f"  {self.without_zone} without a time zone"] if self.without_zone else []
@@ -104,7 +103,8 @@ def write_draft(answers: Answers, out: Path) -> str:
         "# A study: its recordings, their annotations, and the settings.",
         "# A setting that is not listed here has its default value; `mast show-config` prints all settings.",
         "",
-        "# laptop: a small model for any machine, most accurate at new sites; paper: for a GPU; trial: to test commands",
+        "# starter: from the installed detector, in minutes; laptop: a small vision transformer for any machine;",
+        "# paper: for a GPU; trial: to test commands",
         f"preset: {answers.preset}",
         "",
         "work_dir: work                  # folder for all outputs of MAST",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from mast.config import Study
 from mast.datasets.prepare import read_normalisation
 from mast.errors import ModelError
 from mast.models.checkpoint import ModelInfo, load_model
+from mast.models.conv_encoder import ConvEncoder, ConvEncoderShape
 from mast.models.detector import Detector
 from mast.models.encoder import SIZES, Encoder, EncoderShape, extend_position_embedding
-from mast.models.loading import build_detector, strip_prefix
+from mast.models.loading import AnyEncoder, build_detector, encoder_shape, strip_prefix
 from mast.models.mae_decoder import Decoder
 from mast.normalisation import Normalisation
 from mast.store.audio_store import AudioStore
@@ -30,6 +31,9 @@ WIDTHS = {
 The paper gives those of the base encoder; with a smaller encoder they would cost several times as much as the encoder.
 """
 
+LEAN_WIDTHS = {"channels": 64, "head_width": 64, "head_layers": 3}
+"""Channels of the maps and layers of the towers beside a convolutional encoder; the towers are separable."""
+
 ANY_STATISTICS = "as its training audio allows"
 """Licence of a model that was initialised with random weights."""
 
@@ -42,12 +46,7 @@ def initial_detector(study: Study, store: AudioStore, command: str) -> tuple[Mod
     settings = study.train
     torch.manual_seed(settings.seed)
     encoder, start, tensors = starting_encoder(study, settings.init_from)
-    architecture: dict[str, Any] = {
-        "encoder": asdict(encoder.shape),
-        "adapter": study.model.adapter,
-        "levels": study.model.pyramid_levels,
-        **WIDTHS[study.model.size],
-    }
+    architecture = detector_architecture(study, encoder)
     detector = build_detector(architecture, encoder)
     if settings.init_from and start and start.kind == "detector":
         check_normalisation(settings.init_from, start, study)
@@ -65,25 +64,38 @@ def initial_detector(study: Study, store: AudioStore, command: str) -> tuple[Mod
     ), detector
 
 
+def detector_architecture(study: Study, encoder: AnyEncoder) -> dict[str, Any]:
+    """Return the plain values that describe a study's detector."""
+    shared = {"encoder": asdict(encoder.shape), "levels": study.model.pyramid_levels}
+    if isinstance(encoder, ConvEncoder):
+        return {**shared, **LEAN_WIDTHS}
+    return {**shared, "adapter": study.model.adapter, **WIDTHS[study.model.size]}
+
+
 def starting_encoder(
     study: Study, location: str | None
-) -> tuple[Encoder, ModelInfo | None, dict[str, Tensor]]:
+) -> tuple[AnyEncoder, ModelInfo | None, dict[str, Tensor]]:
     """Return an encoder and, if it was loaded from the model at `location`, that model's description and weights.
 
     Without a location the weights are random. The model must have the sample rate and the spectrogram settings of the
     study. Position embeddings have the model's layout; for longer chunks than the model's they are extended.
     """
-    shape = replace(SIZES[study.model.size], bins=study.spectrogram.n_mels)
-    frames = chunk_frames(study.chunking.chunk_s, study.spectrogram)
+    bins, frames = study.spectrogram.n_mels, chunk_frames(study.chunking.chunk_s, study.spectrogram)
+    shape: EncoderShape | ConvEncoderShape
+    if study.model.encoder == "vit":
+        shape = replace(SIZES[study.model.size], bins=bins)
+    else:
+        shape = ConvEncoderShape(study.model.encoder, bins)
     if location is None:
-        return Encoder(shape, frames), None, {}
+        return _random_encoder(shape, frames), None, {}
     description, tensors = load_model(location)
-    loaded = EncoderShape(**cast(dict[str, Any], description.architecture["encoder"]))
-    shape = replace(shape, raster_tokens=loaded.raster_tokens)
+    loaded = encoder_shape(description.architecture["encoder"])
+    if isinstance(shape, EncoderShape) and isinstance(loaded, EncoderShape):
+        shape = replace(shape, raster_tokens=loaded.raster_tokens)
     if loaded != shape:
         raise ModelError(
             f"{location} has an encoder with {asdict(loaded)}, this study needs {asdict(shape)}. "
-            "Set model.size to the size of that model, or start from another model."
+            "Set model.encoder and model.size to those of that model, or start from another model."
         )
     if (description.spectrogram, description.chunking.sample_rate_hz) != (
         study.spectrogram,
@@ -94,18 +106,27 @@ def starting_encoder(
             f"this study has {study.chunking.sample_rate_hz} Hz and {study.spectrogram}. Set the same values, or start "
             "from another model."
         )
-    encoder = Encoder(shape, frames)
-    load_part(encoder, strip_prefix(tensors, "encoder."), shape.raster_tokens)
+    encoder, weights = _random_encoder(shape, frames), strip_prefix(tensors, "encoder.")
+    if isinstance(encoder, ConvEncoder):
+        encoder.load_state_dict(weights)
+    else:
+        load_part(encoder, weights, encoder.shape.raster_tokens)
     return encoder, description, tensors
 
 
-def starting_normalisation(study: Study, start: ModelInfo | None) -> Normalisation:
-    """Return the study's normalisation; if its kind is audiomae, with the mean and deviation of the initial model.
+def _random_encoder(shape: EncoderShape | ConvEncoderShape, frames: int) -> AnyEncoder:
+    return ConvEncoder(shape) if isinstance(shape, ConvEncoderShape) else Encoder(shape, frames)
 
-    Models such as Bird-MAE have other values than AudioMAE.
+
+def starting_normalisation(study: Study, start: ModelInfo | None) -> Normalisation:
+    """Return the study's normalisation, or that of the initial model of the same kind if its weights depend on it.
+
+    The weights of a detector fit its own scale. AudioMAE's are kept because models such as Bird-MAE have others.
     """
     normalisation, initial = read_normalisation(study), start and start.normalisation
-    return initial if initial and initial.kind == normalisation.kind == "audiomae" else normalisation
+    if start is None or initial is None or initial.kind != normalisation.kind:
+        return normalisation
+    return initial if start.kind == "detector" or initial.kind == "audiomae" else normalisation
 
 
 def load_part(part: Encoder | Decoder, weights: dict[str, Tensor], raster_tokens: int) -> None:

@@ -20,6 +20,7 @@ from mast.datasets.split_table import require_artifact
 from mast.datasets.study_datasets import detection_dataset, pretraining_dataset
 from mast.errors import ConfigError
 from mast.models.checkpoint import ModelInfo, read_model_id, save_model
+from mast.models.conv_encoder import ConvEncoder
 from mast.models.devices import select_attention_kernel
 from mast.models.frontend import FrontEnd
 from mast.models.loading import strip_prefix
@@ -170,6 +171,11 @@ def initial_model(study: Study, store: AudioStore) -> tuple[ModelInfo, MaskedAut
     _check_windows(study, frames)
     torch.manual_seed(settings.seed)
     encoder, start, tensors = starting_encoder(study, settings.init_from)
+    if isinstance(encoder, ConvEncoder):
+        raise ConfigError(
+            f"mast pretrain masks the patches of a vision transformer, and model.encoder is {study.model.encoder}. Set "
+            "model.encoder to vit, or train without pretraining."
+        )
     shape = encoder.shape
     model = MaskedAutoencoder(encoder, Decoder(DECODERS[size][settings.decoder], shape, frames))
     if start and start.architecture.get("decoder") == asdict(model.decoder.shape):

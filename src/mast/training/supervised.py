@@ -25,11 +25,12 @@ from mast.datasets.transforms import clip_to_audio_end
 from mast.detection.chunk_detector import ChunkDetector, ModelChunkDetector, predict_chunks
 from mast.models.anchor_points import AnchorPoints, make_anchor_points
 from mast.models.checkpoint import read_model_id, save_model
+from mast.models.conv_encoder import ConvEncoder
 from mast.models.detector import Detector
 from mast.models.devices import select_attention_kernel
 from mast.models.encoder import Encoder
 from mast.models.frontend import FrontEnd
-from mast.models.loading import LoadedModel
+from mast.models.loading import AnyEncoder, LoadedModel
 from mast.normalisation import Normalisation
 from mast.plotting.predictions import plot_predictions
 from mast.store.audio_store import AudioStore
@@ -136,7 +137,7 @@ class DetectorTask:
         frontend = FrontEnd(study.chunking, study.spectrogram, normalisation)
         detector.to(memory_format=torch.channels_last)  # makes training of convolutions almost twice as fast
         self.module = DetectorTrainingModule(frontend, detector, self.settings)
-        self.encoder = cast(Encoder, detector.encoder)
+        self.encoder = cast(AnyEncoder, detector.encoder)
         training_data = build_training_data(study, store, training_data)
         self.training_set = TrainingSet(store, cast(ChunkDataset, training_data.examples))
         self.validation_set = detection_dataset(study, store, "val").chunks
@@ -160,6 +161,8 @@ class DetectorTask:
         ]
         if settings.init_from is None:
             return [*groups, ParamGroup(tuple(self.encoder.parameters()))]
+        if isinstance(self.encoder, ConvEncoder):
+            return [*groups, ParamGroup(tuple(self.encoder.parameters()), settings.backbone_lr_scale)]
         return [*groups, *encoder_groups(self.encoder, settings.unfreezing, settings.backbone_lr_scale)]
 
     def prepare_batch(self, batch: Batch, step: int, device: torch.device) -> tuple[Any, ...]:
@@ -192,9 +195,12 @@ class DetectorTask:
         return self._module_inputs(padded, batch.valid_samples, boxes, batch.weights, rngs, fractions)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Unfreeze the encoder blocks of this epoch; an encoder with random weights is trainable from the start."""
+        """Unfreeze the encoder blocks of this epoch.
+
+        An encoder with random weights, or a convolutional one, is trainable from the start.
+        """
         select_attention_kernel(self.module)
-        if self.settings.init_from is not None:
+        if self.settings.init_from is not None and isinstance(self.encoder, Encoder):
             unfreezing = self.settings.unfreezing
             blocks = num_trainable_blocks(unfreezing, epoch, len(self.encoder.blocks))
             self.module.frozen = unfreeze(self.encoder, blocks, is_frozen=is_encoder_frozen(unfreezing))

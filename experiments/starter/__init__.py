@@ -1,0 +1,1 @@
+"""Train the detector that ships with MAST on synthetic calls and openly licensed recordings."""
